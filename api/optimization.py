@@ -55,7 +55,7 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
     `executor` "auto" is "graph", which records each size that comes where `dynamic` gives no range, as torch.compile.
 
     `executor` "auto" is "ort", ONNX Runtime on the CPU, where that is installed, else "eager", NumPy on the host; both
-    capture nothing. With `device="cuda"`, "ort" records and takes the options of "graph": each piece of the model that
+    capture nothing. With `device="cuda"`, "ort" records and takes the options of "graph": each subgraph that
     ONNX Runtime's graph mode takes is one of its graphs, and what it does not take runs between them. An object that is
     an executor is taken as it is; packages name their own by entry points of the group "capgraph.executors".
 

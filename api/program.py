@@ -131,13 +131,13 @@ class Program:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the executor has to say of how the program runs, such as pieces and the reasons for them."""
+        """What the executor has to say of how the program runs, such as segments and the reasons for them."""
         own = () if self._exact is None else self._exact.remarks
         return (*getattr(self._executable, "remarks", ()), *own)
 
     @property
     def coverage(self) -> Coverage | None:
-        """In how many pieces the latest call ran, and how many nodes outside; None where there are no pieces."""
+        """In how many segments the latest call ran, and how many nodes outside; None where there are no segments."""
         return self._executable.coverage() if isinstance(self._executable, Covered) else None
 
     def explain(self) -> str:
@@ -221,7 +221,9 @@ def _manner(program: Program) -> str:
     if program.target.captures:
         return "recorded and replayed"
     coverage = program.coverage
-    return "in sessions" if coverage is not None and coverage.pieces else "one node after another: it captures nothing"
+    return (
+        "in sessions" if coverage is not None and coverage.segments else "one node after another: it captures nothing"
+    )
 
 
 def _counted(count: int, noun: str) -> str:

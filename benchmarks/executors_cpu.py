@@ -177,7 +177,7 @@ def overheads_us(rounds: int) -> dict[str, float]:
 def overhead_us(text: str, feeds: dict[str, np.ndarray], rounds: int) -> float:
     """The same on a model, given as text, with these inputs."""
     with capgraph.optimize(parse(text), executor="ort") as program:
-        session = program._executable._partition.pieces[0].session._session  # the bare session, for this alone
+        session = program._executable._partition.segments[0].session._session  # the bare session, for this alone
         names = list(program.outputs)
         calls = {"bare": lambda: session.run(names, feeds), "program": lambda: program.run(feeds)}
         for call in calls.values():

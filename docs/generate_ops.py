@@ -33,7 +33,7 @@ _SETS = {
 _TRAITS = {
     Trait.COMMUTATIVE: "the two operands may be swapped",
     Trait.ELEMENTWISE: "each element of the result depends on one element of each operand",
-    Trait.REDUCTION: "folds axes into one value",
+    Trait.REDUCTION: "reduces axes to one value",
     Trait.ROWWISE: "each row of the result, from `axis` on, depends on that row of the first operand",
     Trait.GROUPWISE: "each group of channels of the result depends on that group of a sample of the first operand",
     Trait.PRODUCT: "sums of products: heavy work, never done twice",
@@ -57,7 +57,7 @@ _TRAITS = {
     Trait.UP_TO_F32: "runtimes have no kernels of it in f64",
     Trait.CONTRACTION: "a product of two matrices, or of batches of them",
     Trait.CONVOLUTION: "a product of a kernel with the windows of images",
-    Trait.POOLING: "folds the windows of images",
+    Trait.POOLING: "reduces the windows of images",
     Trait.RECURRENT: "a cell of a recurrent network, run over a sequence",
     Trait.SPECTRAL: "a Fourier transform of rows",
     Trait.GATHERS: "elements of the first operand where indices say, in any form",

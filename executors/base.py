@@ -29,15 +29,15 @@ class Executable(Protocol):
 
 
 class Coverage(NamedTuple):
-    """How a call ran: in `pieces`, recordings or sessions, with `fallbacks` nodes outside of them or on the host."""
+    """How a call ran: in `segments`, recordings or sessions, with `fallbacks` nodes outside of them or on the host."""
 
-    pieces: int
+    segments: int
     fallbacks: int
 
 
 @runtime_checkable
 class Covered(Protocol):
-    """An executable that runs graphs in pieces, or on a device with the host behind it."""
+    """An executable that runs graphs in segments, or on a device with the host behind it."""
 
     def coverage(self) -> Coverage:
         """How the latest call ran."""

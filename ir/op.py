@@ -60,7 +60,7 @@ class Trait(Flag):
     IMPURE = auto()  # gives other results on the next call; never folded or merged
     COMMUTATIVE = auto()  # its two operands may be swapped
     ELEMENTWISE = auto()  # operands broadcast as in NumPy; each result element depends on one element of each operand
-    REDUCTION = auto()  # folds axes into one value
+    REDUCTION = auto()  # reduces axes to one value
     VIEW = auto()  # the first result holds the first operand's elements unchanged, in another shape or order
     DATA_DEPENDENT = auto()  # result sizes depend on element values: not capturable
     READS_HOST = auto()  # an operand's values steer the launch itself: not capturable
@@ -89,7 +89,7 @@ class Trait(Flag):
     UP_TO_F32 = auto()  # runtimes have no kernels of it in f64
     CONTRACTION = auto()  # a product of two matrices, or of batches of them
     CONVOLUTION = auto()  # a product of a kernel with the windows of images
-    POOLING = auto()  # folds the windows of images
+    POOLING = auto()  # reduces the windows of images
     RECURRENT = auto()  # a cell of a recurrent network, run over a sequence
     SPECTRAL = auto()  # a Fourier transform of rows
     GATHERS = auto()  # elements of the first operand where indices in the second say, in any of its forms

@@ -129,7 +129,7 @@ class CutReason(Enum):
     NOT_A_TENSOR = "it takes or gives something that is no tensor of numbers"
     NOT_CAPTURABLE_ON_TARGET = "the target cannot capture its kernel"
     KEPT_OUTSIDE = "the policy keeps it outside of recorded graphs"
-    TOO_SMALL = "a piece this small is not worth recording"
+    TOO_SMALL = "a segment this small is not worth recording"
     MODE_NONE = "capture is switched off"
 
 

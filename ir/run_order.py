@@ -1,8 +1,8 @@
 """Run order: an order of a graph's nodes that changes as rarely as possible between two kinds of node.
 
-Whoever cuts a graph into pieces wants few of them, and their number depends on the order: what does not depend on a cut
-can run before it. Running everything of one kind that is ready, then everything of the other, and so on, gives the
-fewest turns that any order can have from that start; both starts are tried.
+Whoever cuts a graph into segments wants few of them, and their number depends on the order: what does not depend on a
+cut can run before it. Running everything of one kind that is ready, then everything of the other, and so on, gives the
+fewest changes that any order can have from that start; both starts are tried.
 """
 
 import heapq
@@ -17,27 +17,27 @@ def in_run_order(graph: Graph, outside: Collection[Node]) -> list[list[Node]]:
 
 
 def _turns(graph: Graph, outside: Collection[Node], inside: bool) -> list[list[Node]]:
-    """Maximal runs of ready nodes, those inside and those outside in turns."""
+    """Maximal runs of ready nodes, those inside and those outside alternating."""
     positions = {node: index for index, node in enumerate(graph.nodes)}
     followers, waiting = _dependencies(graph)
     ready: dict[bool, list[tuple[int, Node]]] = {True: [], False: []}
     for node in graph.nodes:
         if not waiting[node]:
             heapq.heappush(ready[node not in outside], (positions[node], node))
-    turns: list[list[Node]] = []
+    runs: list[list[Node]] = []
     while ready[True] or ready[False]:
-        turn: list[Node] = []
+        run: list[Node] = []
         while ready[inside]:
             node = heapq.heappop(ready[inside])[1]
-            turn.append(node)
+            run.append(node)
             for follower in followers[node]:
                 waiting[follower] -= 1
                 if not waiting[follower]:
                     heapq.heappush(ready[follower not in outside], (positions[follower], follower))
-        if turn:
-            turns.append(turn)
+        if run:
+            runs.append(run)
         inside = not inside
-    return turns
+    return runs
 
 
 def _dependencies(graph: Graph) -> tuple[dict[Node, list[Node]], dict[Node, int]]:

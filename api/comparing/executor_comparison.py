@@ -58,7 +58,7 @@ class ExecutorResult:
     `setup_seconds` is the time from the model to the end of the first call, in which recorded programs record,
     `latency_seconds` the median of the runs on the first set of inputs. `memory_bytes` is by how much the process has
     grown, which for the first executor that needs a package contains that package (None where the system does not say),
-    and on a GPU the arena and the recordings there, without weights. `pieces` counts the recordings or sessions of a
+    and on a GPU the arena and the recordings there, without weights. `segments` counts the recordings or sessions of a
     timed run, `fallbacks` the nodes that ran outside of them or on the host; both are None for an executor that runs
     node by node anyway. `nodes` is what passes have left.
     """
@@ -71,7 +71,7 @@ class ExecutorResult:
     latency_seconds: float = 0.0
     memory_bytes: int | None = None
     nodes: int = 0
-    pieces: int | None = None
+    segments: int | None = None
     fallbacks: int | None = None
     remarks: tuple[str, ...] = ()
     outputs: tuple[OutputAccuracy, ...] = ()
@@ -88,7 +88,7 @@ class ExecutorResult:
 
 
 COLUMNS = (
-    *("executor", "device", "error", "latency ms", "set-up s", "memory MiB", "pieces", "fallbacks", "nodes"),
+    *("executor", "device", "error", "latency ms", "set-up s", "memory MiB", "segments", "fallbacks", "nodes"),
     "close",
 )
 """What tables of executors show."""
@@ -105,7 +105,7 @@ def table_row(result: ExecutorResult) -> tuple[Cell, ...]:
         result.latency_seconds * 1e3,
         result.setup_seconds,
         None if result.memory_bytes is None else result.memory_bytes / 2**20,
-        result.pieces,
+        result.segments,
         result.fallbacks,
         result.nodes,
         result.is_close,
@@ -292,8 +292,8 @@ class _Trial:
         """The result; the program is closed."""
         if self._program is None:
             return self._result
-        pieces, fallbacks = self._program.coverage or (None, None)
-        found = replace(self._result, pieces=pieces, fallbacks=fallbacks, remarks=tuple(self._program.remarks))
+        segments, fallbacks = self._program.coverage or (None, None)
+        found = replace(self._result, segments=segments, fallbacks=fallbacks, remarks=tuple(self._program.remarks))
         self._program.close()
         self._program = None
         return replace(found, latency_seconds=statistics.median(self._times))

@@ -69,8 +69,8 @@ def fitting_inputs(graph: Graph, drawing: DrawnInputs, run: Run) -> tuple[dict[s
 
 def asked_sizes(graph: Graph, given: Mapping[str, int]) -> dict[str, int]:
     """Sizes for the symbols of the inputs that are not in `given`: 1, or what the nodes ask of them."""
-    told = {name for value in graph.inputs for name in type_symbols(value.type)}
-    free = sorted(told - given.keys())
+    bound = {name for value in graph.inputs for name in type_symbols(value.type)}
+    free = sorted(bound - given.keys())
     sizes = _adjusted({**dict.fromkeys(free, 1), **given}, constraints(graph), free)
     return {name: sizes[name] for name in free}
 

@@ -60,15 +60,15 @@ def _compiler(arch: int) -> Compiler:
 
 
 @cache
-def kept_choices() -> TuningCache:
-    """The choices of this process: those on disk, and those that it makes."""
-    return TuningCache(cache_folder() / "choices")
+def tuning_cache() -> TuningCache:
+    """The tuning cache of this process: what is on disk, and what it measures."""
+    return TuningCache(cache_folder() / "tuning")
 
 
 def open_device(index: int, tunes: bool | None = None, *, tf32: Tf32 = ROUNDS_NOTHING) -> CudaDevice:
     """The GPU `index`, for one program; machine code and constants are shared by all programs of the process.
 
-    `tunes` says for which steps the ways are measured: None for products, True for all, False for none. `tf32` says
+    `tunes` says for which steps candidates are measured: None for products, True for all, False for none. `tf32` says
     whose operands in f32 may be rounded. Raises `CapgraphError` when the device refuses.
     """
     driver = _driver(index)
@@ -80,7 +80,7 @@ def open_device(index: int, tunes: bool | None = None, *, tf32: Tf32 = ROUNDS_NO
         except driver.failures as error:
             raise driver.explained(error) from error
     device.missing_libraries = libraries.missing
-    device.selector = None if tunes is False else Selector(device, kept_choices(), tunes)
+    device.selector = None if tunes is False else Selector(device, tuning_cache(), tunes)
     return device
 
 

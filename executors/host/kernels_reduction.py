@@ -18,13 +18,13 @@ _Operands = Sequence[Array | None]
 _Results = tuple[Array, ...]
 
 
-def _fold(fold: Callable[..., Any]) -> Any:
+def _reduced(reduce: Callable[..., Any]) -> Any:
     def kernel(node: Node, operands: _Operands, results: _Results) -> ArrayCall | None:
         x = operands[0]
         if x is None or not is_float(x):
             return None
         axes = normal_axes(node.attrs["axes"], x.ndim)
-        return ArrayCall(partial(fold, axes=axes, keep=node.attrs["keep_dims"]), (x,), results)
+        return ArrayCall(partial(reduce, axes=axes, keep=node.attrs["keep_dims"]), (x,), results)
 
     return kernel
 
@@ -112,8 +112,8 @@ def batch_norm_into(
 
 
 REDUCTION: dict[str, Any] = {
-    "reduce_sum": _fold(sum_into),
-    "reduce_prod": _fold(product_into),
+    "reduce_sum": _reduced(sum_into),
+    "reduce_prod": _reduced(product_into),
     "reduce_mean": _mean,
     "softmax": _softmax,
     "layer_norm": _layer_norm,

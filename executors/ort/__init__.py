@@ -1,1 +1,1 @@
-"""ONNX Runtime as an executor: the optimized graph, exported back to ONNX, in one session or in pieces."""
+"""ONNX Runtime as an executor: the optimized graph, exported back to ONNX, in one session or in segments."""

@@ -1,4 +1,4 @@
-"""The executor: one session for the whole graph, or pieces where ONNX Runtime cannot run all of it."""
+"""The executor: one session for the whole graph, or segments where ONNX Runtime cannot run all of it."""
 
 import threading
 from collections import Counter
@@ -28,12 +28,12 @@ from .resizes import ROUNDED, resizes_to_watch, wrong_ones
 
 if TYPE_CHECKING:
     from .partition import OrtPartition
-    from .pieces import Piece
+    from .segments import GraphSegment
 
 _KEPT_SIZES = 1024
 
 WHOLE = "one session of ONNX Runtime runs the whole graph"
-"""The remark on a graph that needs no pieces."""
+"""The remark on a graph that needs no segments."""
 
 
 class OrtExecutor:
@@ -56,7 +56,7 @@ class OrtExecutor:
         return Target(executor="ort", device="host", problem=problem, remedy=remedy)
 
     def compile(self, graph: Graph) -> "OrtExecutable":
-        """`graph` in a session or in pieces.
+        """`graph` in a session or in segments.
 
         Raises `MissingPackageError` without onnxruntime or onnx, `UnsupportedError` when two builds of it are
         installed, or when `strict` and not all of the graph can run, `ResourceError` when there is no place for the
@@ -94,16 +94,16 @@ class OrtExecutable:
         self._lock = threading.Lock()
         self._eager: Steps | None = None
         self._notices = Notices(graph.name)
-        self._tell_of_pieces(partition)
+        self._tell_of_segments(partition)
 
-    def _tell_of_pieces(self, partition: "OrtPartition") -> None:
+    def _tell_of_segments(self, partition: "OrtPartition") -> None:
         if partition.why:
             message = f"ONNX Runtime does not run the graph as a whole, and NumPy runs the rest: {partition.why}"
-            self._notices.say("pieces", message, "program.explain() names the nodes; strict=True raises instead")
+            self._notices.say("segments", message, "program.explain() names the nodes; strict=True raises instead")
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """How many sessions and eager pieces there are now, and each node that runs eagerly, with the reason.
+        """How many sessions and eager segments there are now, and each node that runs eagerly, with the reason.
 
         Then how many calls ran by NumPy altogether.
         """
@@ -111,13 +111,13 @@ class OrtExecutable:
             return ("the program is closed",)
         with self._lock:
             calls = tuple(_call_remark(node, count) for node, count in self._by_numpy.items())
-        return (*_remarks(self._partition.pieces, self._partition.why), *calls)
+        return (*_remarks(self._partition.segments, self._partition.why), *calls)
 
     def coverage(self) -> Coverage:
         """See `Covered.coverage`: sessions, and nodes between them."""
-        pieces = () if self._partition is None else self._partition.pieces
-        outside = [piece for piece in pieces if piece.session is None]
-        return Coverage(len(pieces) - len(outside), sum(len(piece.reasons) for piece in outside))
+        segments = () if self._partition is None else self._partition.segments
+        outside = [segment for segment in segments if segment.session is None]
+        return Coverage(len(segments) - len(outside), sum(len(segment.reasons) for segment in outside))
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """See `Executable.run`.
@@ -136,8 +136,8 @@ class OrtExecutable:
         if troubled is None:
             if self._sums or self._resizes:
                 self._keep_wrong_out(partition, sizes)
-            results = self._in_pieces(partition, values, sizes)
-            self._tell_of_pieces(partition)
+            results = self._in_segments(partition, values, sizes)
+            self._tell_of_segments(partition)
         else:
             self._keep_out(troubled, is_strict=partition.is_strict)
             results = owned(self._all_eagerly(values, sizes), values)
@@ -187,15 +187,15 @@ class OrtExecutable:
         message = f"NumPy runs calls without elements, which ONNX Runtime gets wrong at {node.where()}"
         self._notices.say("calls", message, "program.explain() counts them; strict=True raises instead")
 
-    def _in_pieces(self, partition: "OrtPartition", values: list[Any], sizes: Sizes) -> Sequence[Any]:
-        pieces = partition.pieces
-        if len(pieces) == 1 and pieces[0].graph is self._graph:
-            results, is_owned = _outputs(partition, pieces[0], values, sizes)
+    def _in_segments(self, partition: "OrtPartition", values: list[Any], sizes: Sizes) -> Sequence[Any]:
+        segments = partition.segments
+        if len(segments) == 1 and segments[0].graph is self._graph:
+            results, is_owned = _outputs(partition, segments[0], values, sizes)
             return results if is_owned else owned(results, values)
         known: dict[Value, Any] = dict(zip(self._graph.inputs, values, strict=True))
-        for piece in pieces:
-            results, _ = _outputs(partition, piece, [known[value] for value in piece.inputs], sizes)
-            known.update(zip(piece.outputs, results, strict=True))
+        for segment in segments:
+            results, _ = _outputs(partition, segment, [known[value] for value in segment.inputs], sizes)
+            known.update(zip(segment.outputs, results, strict=True))
         return owned([known[value] for value in self._graph.outputs], values)
 
     def _all_eagerly(self, values: list[Any], sizes: Sizes) -> Sequence[Any]:
@@ -205,34 +205,36 @@ class OrtExecutable:
             return self._eager.run(values, sizes)
 
 
-def _outputs(partition: "OrtPartition", piece: "Piece", values: list[Any], sizes: Sizes) -> tuple[Sequence[Any], bool]:
-    """The outputs of a piece, and whether they share memory with nothing.
+def _outputs(
+    partition: "OrtPartition", segment: "GraphSegment", values: list[Any], sizes: Sizes
+) -> tuple[Sequence[Any], bool]:
+    """The outputs of a segment, and whether they share memory with nothing.
 
     Where its session fails and NumPy does not, the fault is not in the inputs: the node is kept out from now on.
     """
     from .session import RunFailure
 
     try:
-        return piece.run(values, sizes), piece.session is not None
+        return segment.run(values, sizes), segment.session is not None
     except RunFailure as failure:
         if partition.is_strict:
             raise
-        results = piece.eagerly(values, sizes)
-        partition.refuse(piece, failure)
+        results = segment.eagerly(values, sizes)
+        partition.refuse(segment, failure)
         return results, False
 
 
-def _remarks(pieces: "tuple[Piece, ...]", why: str) -> tuple[str, ...]:
+def _remarks(segments: "tuple[GraphSegment, ...]", why: str) -> tuple[str, ...]:
     if not why:
         return (WHOLE,)
-    eager = [piece for piece in pieces if piece.session is None]
-    count = sum(len(piece.reasons) for piece in eager)
+    eager = [segment for segment in segments if segment.session is None]
+    count = sum(len(segment.reasons) for segment in eager)
     lines = [
         f"ONNX Runtime does not run the graph as a whole ({why})",
-        f"{_counted(len(pieces) - len(eager), 'session')} and {_counted(len(eager), 'eager piece')}; "
-        f"{_counted(count, 'node')} of {sum(len(piece.nodes) for piece in pieces):,} run eagerly:",
+        f"{_counted(len(segments) - len(eager), 'session')} and {_counted(len(eager), 'eager segment')}; "
+        f"{_counted(count, 'node')} of {sum(len(segment.nodes) for segment in segments):,} run eagerly:",
     ]
-    return (*lines, *(f"  {reason}" for piece in eager for reason in piece.reasons))
+    return (*lines, *(f"  {reason}" for segment in eager for reason in segment.reasons))
 
 
 def _call_remark(node: Node, count: int) -> str:

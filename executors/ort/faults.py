@@ -70,11 +70,11 @@ def lost_signs(graph: Graph) -> dict[Node, str]:
 
 def dims_to_watch(graph: Graph) -> dict[Dim, Node]:
     """Sizes of `graph` which, where one is 0 or less, keep a call out of ONNX Runtime; each with its first node."""
-    told = frozenset(input_symbols(graph))
+    known = frozenset(input_symbols(graph))
     found: dict[Dim, Node] = {}
     for node in graph.nodes:
         for dim in _risky_dims(node):
-            if symbols(dim) and symbols(dim) <= told:
+            if symbols(dim) and symbols(dim) <= known:
                 found.setdefault(dim, node)
     return found
 
@@ -138,8 +138,8 @@ def _wrong_inside(node: Node) -> str:
 
 def _are_told(node: Node, dims: tuple[Dim, ...]) -> bool:
     assert node.graph is not None
-    told = frozenset(input_symbols(node.graph))
-    return all(symbols(dim) <= told for dim in dims)
+    known = frozenset(input_symbols(node.graph))
+    return all(symbols(dim) <= known for dim in dims)
 
 
 def _shape(ty: Type) -> tuple[Dim, ...]:

@@ -29,8 +29,8 @@ def long_sum(node: Node) -> str:
 def sums_to_watch(graph: Graph) -> dict[Node, Dim]:
     """The nodes that a call may make long sums of, each with how many floats it adds up."""
     terms = {node: _terms(node) for node in graph.nodes}
-    told = frozenset(input_symbols(graph))
-    return {node: count for node, count in terms.items() if symbols(count) and symbols(count) <= told}
+    known = frozenset(input_symbols(graph))
+    return {node: count for node, count in terms.items() if symbols(count) and symbols(count) <= known}
 
 
 def long_ones(sums: Mapping[Node, Dim], sizes: Mapping[str, int]) -> list[Node]:

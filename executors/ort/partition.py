@@ -1,4 +1,4 @@
-"""Who runs what: the whole graph in one session where that works, else pieces; what fails in a run runs eagerly."""
+"""Who runs what: the whole graph in one session where that works, else segments; what fails in a run runs eagerly."""
 
 import threading
 from collections.abc import Iterable, Sequence
@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from ...ir.errors import CapgraphError, ResourceError, UnsupportedError
 from ...ir.graph import Graph, Node
 from .faults import known_fault, lost_signs
-from .pieces import Piece, cut, whole
+from .segments import GraphSegment, cut, whole
 from .session import RunFailure
 
 
 class OrtPartition:
-    """The pieces of a graph, and why it is not one (`why`, empty when it is).
+    """The segments of a graph, and why it is not one (`why`, empty when it is).
 
     With `strict`, raises `UnsupportedError` when not all of the graph can run in one session; in any case
     `ResourceError` when memory or the disk does not suffice for one.
@@ -24,16 +24,16 @@ class OrtPartition:
         self._lock = threading.Lock()
         self.is_strict = strict
         self.why = ""
-        self.pieces = self._made()
+        self.segments = self._made()
 
-    def refuse(self, piece: Piece, failure: RunFailure) -> None:
+    def refuse(self, segment: GraphSegment, failure: RunFailure) -> None:
         """Keeps the node at which a session failed out of all sessions from now on.
 
-        Where ONNX Runtime does not name a node that the piece knows, all nodes of the piece are kept out.
+        Where ONNX Runtime does not name a node that the segment knows, all nodes of the segment are kept out.
         """
         with self._lock:
-            found = named(piece.nodes, failure.node_name)
-            self._cut_without(piece.nodes if found is None else (found,), failure.message)
+            found = named(segment.nodes, failure.node_name)
+            self._cut_without(segment.nodes if found is None else (found,), failure.message)
 
     def keep_out(self, nodes: Sequence[Node], why: str) -> None:
         """Keeps `nodes` out of all sessions from now on. Raises `UnsupportedError` where the partition is strict."""
@@ -47,9 +47,9 @@ class OrtPartition:
             return  # another thread met the same trouble
         self._refused.update(dict.fromkeys(nodes, why))
         self.why = self.why or why
-        self.pieces = cut(self._graph, self._refused, threads=self._threads)
+        self.segments = cut(self._graph, self._refused, threads=self._threads)
 
-    def _made(self) -> tuple[Piece, ...]:
+    def _made(self) -> tuple[GraphSegment, ...]:
         try:
             _check_faults(self._graph)
             return (whole(self._graph, threads=self._threads),)

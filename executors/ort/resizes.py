@@ -25,12 +25,12 @@ ROUNDED = "ONNX Runtime rounds positions that lie between two elements to f32"
 
 def resizes_to_watch(graph: Graph) -> dict[Node, list[tuple[Dim, Dim]]]:
     """The nodes that a call may make wrong, each with the open sizes that it changes, before and after."""
-    told = frozenset(input_symbols(graph))
+    known = frozenset(input_symbols(graph))
     found = {node: _open_sizes(node) for node in graph.nodes if node.op is RESIZE and node.attrs["mode"] == "nearest"}
     return {
         node: pairs
         for node, pairs in found.items()
-        if pairs and all(symbols(dim) <= told for pair in pairs for dim in pair)
+        if pairs and all(symbols(dim) <= known for pair in pairs for dim in pair)
     }
 
 

@@ -80,5 +80,5 @@ def _is_small(value: Value) -> bool:
 
 
 def is_free(node: Node) -> bool:
-    """Whether a node depends on nothing, so that every piece that reads its results can have its own."""
+    """Whether a node depends on nothing, so that every segment that reads its results can have its own."""
     return not node.inputs and not node.op.has(Trait.IMPURE | Trait.FOREIGN)

@@ -21,7 +21,7 @@ from .modes import InputPolicy
 from .recorder import BoundPlan, Cut, Recording
 from .static_inputs import StaticInputs
 from .strided import StridedInputs
-from .verification import output_problem, piece_problem, tail_poison
+from .verification import output_problem, segment_problem, tail_poison
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Bucket:
         self.strided = StridedInputs(bound.plan)
         self._counters = counters
         self._seconds = 0.0
-        self._pieces = [SegmentRun(segment) for segment in bound.plan.segments]
+        self._runs = [SegmentRun(segment) for segment in bound.plan.segments]
         self._actions: list[Callable[[], None]] = []
         self._has_copies = bool(bound.plan.copies)
         self._measured: Measured = bound.plan.measured
@@ -113,12 +113,12 @@ class Bucket:
     @property
     def recordings(self) -> list[Recording]:
         """The recordings that a call replays."""
-        return [piece.recording for piece in self._pieces if piece.recording is not None]
+        return [run.recording for run in self._runs if run.recording is not None]
 
     @property
     def is_recorded_whole(self) -> bool:
-        """Whether every piece is replayed: nothing runs eagerly."""
-        return all(piece.recording is not None for piece in self._pieces)
+        """Whether every segment is replayed: nothing runs eagerly."""
+        return all(run.recording is not None for run in self._runs)
 
     @property
     def policies(self) -> Sequence[InputPolicy]:
@@ -136,14 +136,14 @@ class Bucket:
         """Warms up, records every captured segment, and admits what gives the `expected` outputs over poison.
 
         `values` may be smaller than the bucket. Raises `CaptureError` when a segment cannot be recorded or the outputs
-        are wrong; a piece that alone gives other results than its steps is refused and runs eagerly.
+        are wrong; a segment that alone gives other results than its steps is refused and runs eagerly.
         """
         start = perf_counter()
         for _ in range(warm_ups):
             self._run_eagerly(values)
-        for piece in self._pieces:
-            if piece.segment.is_captured:
-                piece.recording = record(self.bound, piece.segment)
+        for run in self._runs:
+            if run.segment.is_captured:
+                run.recording = record(self.bound, run.segment)
         if not is_random(self.bound.plan):
             self._verify(values, expected)
         self._refresh()
@@ -157,8 +157,8 @@ class Bucket:
         self.bound.start()
         for index, given in enumerate(values):
             self.bound.load(index, given, self._inputs.fills[index])
-        for piece in self._pieces:
-            self.bound.run(piece.segment)
+        for run in self._runs:
+            self.bound.run(run.segment)
         self.bound.finish()
 
     def _load_poisoned(self, values: Sequence[Any]) -> None:
@@ -172,23 +172,23 @@ class Bucket:
         bound.start()
         bound.poison()
         self._load_poisoned(values)
-        for piece in self._pieces:
-            self._verify_piece(piece)
+        for run in self._runs:
+            self._verify_segment(run)
         given = self.results({i: getattr(each, "shape", None) for i, each in enumerate(expected)}, copies=True)
         problem = output_problem(expected, given, bound.plan.graph.output_names[: len(expected)])
         if problem:
             raise CaptureError(f"verification failed: {problem}", remedy="report it with the text form of the graph")
         self.is_verified = True
 
-    def _verify_piece(self, piece: SegmentRun) -> None:
-        if piece.recording is None:
-            self.bound.run(piece.segment)
+    def _verify_segment(self, run: SegmentRun) -> None:
+        if run.recording is None:
+            self.bound.run(run.segment)
             return
-        problem = piece_problem(self.bound, piece.segment, piece.recording)
+        problem = segment_problem(self.bound, run.segment, run.recording)
         if problem:
-            piece.recording.close()
-            piece.recording, piece.refusal = None, problem
-            self._counters.refused_pieces += 1
+            run.recording.close()
+            run.recording, run.refusal = None, problem
+            self._counters.refused_segments += 1
 
     def _repoint(self, index: int) -> None:
         for recording in self.recordings:
@@ -197,10 +197,10 @@ class Bucket:
                 return
 
     def _rerecord(self) -> None:
-        for piece in self._pieces:
-            if piece.recording is not None:
-                piece.recording.close()
-                piece.recording = record(self.bound, piece.segment)
+        for run in self._runs:
+            if run.recording is not None:
+                run.recording.close()
+                run.recording = record(self.bound, run.segment)
         self._refresh()
 
     def move_states(self, states: Mapping[str, Any]) -> None:
@@ -213,8 +213,8 @@ class Bucket:
 
     def _refresh(self) -> None:
         self._actions = [
-            partial(self.bound.run, piece.segment) if piece.recording is None else piece.recording.replay
-            for piece in self._pieces
+            partial(self.bound.run, run.segment) if run.recording is None else run.recording.replay
+            for run in self._runs
         ]
         self.replays = len(self.recordings)
 
@@ -222,9 +222,9 @@ class Bucket:
 
     @property
     def refusals(self) -> tuple[str, ...]:
-        """Which pieces run eagerly although they were to be captured, and why."""
-        pieces = [piece for piece in self._pieces if piece.refusal]
-        return tuple(f"steps {p.segment.start} to {p.segment.stop - 1}: {p.refusal}" for p in pieces)
+        """Which segments run eagerly although they were to be captured, and why."""
+        refused = [run for run in self._runs if run.refusal]
+        return tuple(f"steps {p.segment.start} to {p.segment.stop - 1}: {p.refusal}" for p in refused)
 
     def cuts(self, chosen: Container[CutReason] = frozenset()) -> tuple[str, ...]:
         """Which steps are not captured, and why, but for the reasons in `chosen`."""
@@ -236,13 +236,13 @@ class Bucket:
         """The bucket for `stats()`."""
         plan: Plan = self.bound.plan
         names = [value.name for value in plan.graph.inputs]
-        eager = [piece for piece in self._pieces if piece.recording is None]
+        eager = [run for run in self._runs if run.recording is None]
         return BucketReport(
             sizes=tuple(plan.sizes.items()),
             nbytes=self.nbytes,
-            pieces=len(self.recordings),
-            eager_segments=len(self._pieces) - len(self.recordings),
-            eager_steps=sum(_does_work(step) for piece in eager for step in plan.steps_of(piece.segment)),
+            segments=len(self.recordings),
+            eager_segments=len(self._runs) - len(self.recordings),
+            eager_steps=sum(_does_work(step) for run in eager for step in plan.steps_of(run.segment)),
             kernels=sum(map(len, self.recordings)),
             calls=self.calls,
             seconds=self._seconds,
@@ -258,7 +258,7 @@ class Bucket:
         """Gives the recordings back."""
         for recording in self.recordings:
             recording.close()
-        self._pieces, self._actions = [], []
+        self._runs, self._actions = [], []
         self.bound.forget()
 
 

@@ -9,8 +9,8 @@ from typing import Protocol, runtime_checkable
 class Counters:
     """Since the program was made.
 
-    `replayed_calls` ran through captured pieces, `eager_calls` through eager steps only, for the reasons in
-    `eager_reasons`, `exact_calls` in programs of their own (`exact_sizes.py`); `replays` counts pieces. `rows` and
+    `replayed_calls` ran through captured segments, `eager_calls` through eager steps only, for the reasons in
+    `eager_reasons`, `exact_calls` in programs of their own (`exact_sizes.py`); `replays` counts segments. `rows` and
     `padded_rows` are the real and the added rows of replayed and padded calls, a row being one step along the padded
     dims. `stale_reads` counts static outputs read too late, `state_moves` how often states went over to other memory,
     `size_reads` the calls after which the host read sizes that only running tells. `refuted_proofs` are proofs that a
@@ -30,7 +30,7 @@ class Counters:
     captures: int = 0
     capture_seconds: float = 0.0
     evictions: int = 0
-    refused_pieces: int = 0
+    refused_segments: int = 0
     refused_buckets: int = 0
     input_copies: int = 0
     input_repoints: int = 0
@@ -48,16 +48,16 @@ class Counters:
 
 @dataclass(frozen=True)
 class BucketReport:
-    """One captured bucket: its sizes, what its memory is besides the shared arena, pieces and calls.
+    """One captured bucket: its sizes, what its memory is besides the shared arena, segments and calls.
 
-    `eager_steps` run in none of the pieces, in `eager_segments`. `refusals` says which pieces run eagerly after all,
-    and why; `verified` whether it was held against eager. `bounded` names the nodes of unknown size that were recorded,
+    `segments` are captured, `eager_steps` run in `eager_segments`. `refusals` says which run eagerly after all, and
+    why; `verified` whether it was held against eager. `bounded` names the nodes of unknown size that were recorded,
     `rewrites` how many each pass made on the way to the plan.
     """
 
     sizes: tuple[tuple[str, int], ...]
     nbytes: int
-    pieces: int
+    segments: int
     eager_segments: int
     eager_steps: int
     kernels: int

@@ -99,7 +99,7 @@ class Dispatcher:
             self.refuse(key, error)
             return None
         if bucket.refusals:
-            self._tell(f"a piece of bucket {key_text(key)} is not recorded: {bucket.refusals[0]}")
+            self._tell(f"a segment of bucket {key_text(key)} is not recorded: {bucket.refusals[0]}")
         self._tell_of_cuts(self._forced_cuts(bucket))
         self._captured[key] = bucket
         return bucket
@@ -156,12 +156,12 @@ class Dispatcher:
 
     def _check_strict(self, bucket: Bucket) -> None:
         if self._options.strict and bucket.refusals:
-            raise CaptureError(f"a piece was refused: {bucket.refusals[0]}")
+            raise CaptureError(f"a segment was refused: {bucket.refusals[0]}")
         if self._options.strict and self._forced_cuts(bucket):
             raise CaptureError(f"not everything is recorded: {self._forced_cuts(bucket)[0]}")
 
     def _forced_cuts(self, bucket: Bucket) -> tuple[str, ...]:
-        """What nobody chose to leave outside; who asks for pieces expects it."""
+        """What nobody chose to leave outside; who asks for segments expects it."""
         return () if self._options.mode is CaptureMode.PIECEWISE else bucket.cuts(CHOSEN)
 
     # ---- memory

@@ -231,7 +231,7 @@ class ReplayExecutable:
     def _why_eager(self, bucket: Bucket) -> str:
         if self._options.mode is CaptureMode.NONE:
             return "capture is switched off"
-        return "every piece was refused" if bucket.refusals else "nothing in the graph is captured"
+        return "every segment was refused" if bucket.refusals else "nothing in the graph is captured"
 
     def _results(self, bucket: Bucket, shapes: Shapes) -> list[Any]:
         results = bucket.results(shapes, copies=self._options.copy_outputs)
@@ -304,7 +304,7 @@ class ReplayExecutable:
             if self.latest is None:
                 return Coverage(0, sum(bool(node.inputs) for node in self._graph.nodes))
             report = self.latest.bucket.report()
-        return Coverage(report.pieces, report.eager_steps)
+        return Coverage(report.segments, report.eager_steps)
 
     @property
     def remarks(self) -> tuple[str, ...]:

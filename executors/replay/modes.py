@@ -4,9 +4,9 @@ from enum import Enum, StrEnum
 
 
 class CaptureMode(Enum):
-    """NONE records nothing; FULL whole graphs or nothing; PIECEWISE pieces, with attention outside by default.
+    """NONE records nothing; FULL whole graphs or nothing; PIECEWISE segments, with attention outside by default.
 
-    FULL_AND_PIECEWISE leaves outside only the nodes that cannot be captured: without one the graph is a single piece.
+    FULL_AND_PIECEWISE leaves outside only the nodes that cannot be captured: without one the graph is a single segment.
     """
 
     NONE = "none"

@@ -1,4 +1,4 @@
-"""Recorded programs in words: the lines of `explain()` about pieces, buckets, inputs, padding and fallbacks."""
+"""Recorded programs in words: the lines of `explain()` about segments, buckets, inputs, padding and fallbacks."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ def remarks_on(stats: Stats) -> Iterator[str]:
     """The lines about one program."""
     counters = stats.counters
     yield (
-        f"calls: {counters.calls:,}, of which {counters.replayed_calls:,} replayed in {counters.replays:,} pieces "
+        f"calls: {counters.calls:,}, of which {counters.replayed_calls:,} replayed in {counters.replays:,} segments "
         f"and {counters.eager_calls:,} ran eagerly"
     )
     yield from (f"  eager: {count:,} x {reason}" for reason, count in counters.eager_reasons.most_common())
@@ -42,12 +42,12 @@ def _bucket_lines(bucket: BucketReport) -> Iterator[str]:
     sizes = ", ".join(f"{name} = {size}" for name, size in bucket.sizes) or "of fixed sizes"
     verified = "verified" if bucket.verified else "not verified (random ops)"
     yield (
-        f"bucket {sizes}: {bucket.pieces} pieces with {bucket.kernels} kernels, {bucket.eager_segments} eager, "
+        f"bucket {sizes}: {bucket.segments} segments with {bucket.kernels} kernels, {bucket.eager_segments} eager, "
         f"{bucket.calls:,} calls, {size_text(bucket.nbytes)}, captured in {bucket.seconds:.2f} s, {verified}"
     )
     if bucket.rewrites:
         yield f"  rewrites: {', '.join(f'{name} {count}' for name, count in bucket.rewrites)}"
-    yield from (f"  refused piece: {line}" for line in bucket.refusals)
+    yield from (f"  refused segment: {line}" for line in bucket.refusals)
     yield from (f"  bounded: {line}" for line in bucket.bounded[:SHOWN_CUTS])
     if len(bucket.bounded) > SHOWN_CUTS:
         yield f"  and {len(bucket.bounded) - SHOWN_CUTS} more bounded"

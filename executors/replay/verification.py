@@ -18,7 +18,7 @@ LARGEST_ERROR = 0.02
 """The most that may come to, relative to the largest value: for floats with few bits."""
 
 
-def piece_problem(bound: BoundPlan, segment: Segment, recording: Recording) -> str:
+def segment_problem(bound: BoundPlan, segment: Segment, recording: Recording) -> str:
     """How a replay differs from running the same steps eagerly, both from the present state; empty when it does not.
 
     What the segment does not need is poisoned before the replay. Afterwards the state is that of the eager run. The

@@ -120,7 +120,7 @@ def _symbolic_clip(types: Sequence[Type | None], operands: Sequence[Any], attrs:
 
 
 def folded(function: Callable[[Any, Any], Any]) -> Callable[..., Array]:
-    """A meaning that folds a function of two operands over one or more."""
+    """A meaning that reduces one or more operands by a function of two."""
     return lambda *operands: np.asarray(reduce(function, operands))
 
 

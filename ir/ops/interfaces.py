@@ -13,7 +13,7 @@ def with_trait(trait: Trait) -> tuple[Op, ...]:
 
 
 def reduces_axes(op: Op) -> bool:
-    """Whether an op folds the axes of its attribute `axes`, and its attribute `keep_dims` says what is left of them."""
+    """Whether an op reduces the axes of its attribute `axes`, and `keep_dims` says what is left of them."""
     return op.has(Trait.REDUCTION) and "axes" in op.attrs
 
 

@@ -153,7 +153,7 @@ def _static(shape: Sequence[Dim]) -> tuple[int, ...]:
 
 
 def symbolic_reduction(function: Callable[..., Any], identity: Dim | None) -> Symbolic:
-    """The symbolic meaning of a fold; without an identity nothing is known of a fold of no dims."""
+    """The symbolic meaning of a reduction; without an identity nothing is known of one of no dims."""
 
     def rule(types: Sequence[Type | None], operands: Sequence[Any], attrs: Attrs) -> Array | None:
         elements = operands[0]

@@ -52,12 +52,12 @@ class KnownSizes:
         changes.update(self._bound_regions(node))
         if changes:
             self._rewriter.set_attrs(node, **changes)
-        told = self._told_by_rule(node)
-        self._sizes.update(told)
+        known = self._known_by_rule(node)
+        self._sizes.update(known)
         for value in node.outputs:
-            self._refine(value, bind_type(value.type, told))
+            self._refine(value, bind_type(value.type, known))
 
-    def _told_by_rule(self, node: Node) -> Sizes:
+    def _known_by_rule(self, node: Node) -> Sizes:
         """The sizes that `node` made symbols for and that its rule knows, now that more is known of the operands."""
         made = mentioned(value.type for value in node.outputs)
         made -= self._bound | mentioned(value.type for value in node.operands)

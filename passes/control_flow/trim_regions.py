@@ -71,19 +71,19 @@ def _unused_operands(node: Node, layout: _Layout, dropped: set[int], bound: froz
     if not candidates:
         return set()
     operands = [value for index, value in enumerate(node.inputs) if value is not None and index not in candidates]
-    told = bound | mentioned(value.type for value in operands)
+    known = bound | mentioned(value.type for value in operands)
     needed = mentioned(value.type for value in node.outputs)
     for body in bodies:
         needed |= _mentioned_in(body, {body.inputs[index + layout.input_shift] for index in candidates})
-    return {index for index in candidates if not _told_by(node, index, layout, told) & needed}
+    return {index for index in candidates if not _known_by(node, index, layout, known) & needed}
 
 
-def _told_by(node: Node, index: int, layout: _Layout, told: frozenset[str]) -> frozenset[str]:
+def _known_by(node: Node, index: int, layout: _Layout, known: frozenset[str]) -> frozenset[str]:
     """The symbols that this operand alone tells the bodies."""
     operand = node.inputs[index]
     given = mentioned([operand.type]) if operand is not None else frozenset[str]()
     declared = mentioned(body.inputs[index + layout.input_shift].type for body in node.regions.values())
-    return (given | declared) - (given & told)
+    return (given | declared) - (given & known)
 
 
 def _mentioned_in(body: Graph, ignored: set[Value]) -> frozenset[str]:

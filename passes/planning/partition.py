@@ -1,8 +1,7 @@
 """Partition: which steps are captured together, which run eagerly, and why.
 
-Nodes that cannot be captured cut a graph into pieces. Their number depends on the order: nodes that do not depend on a
-cut can run before it. The order chosen here runs everything capturable that is ready, then every eager node that is
-ready, and so on in turns, which gives the fewest turns that any order can have from that start; both starts are tried.
+Nodes that cannot be captured cut a graph into segments. Their number depends on the order: nodes that do not depend on
+a cut can run before it (`ir/run_order.py`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,9 +19,9 @@ from .storage import is_numeric, is_planned
 class CapturePolicy:
     """What is captured.
 
-    `captures` False means nothing at all. Ops in `keep_outside` stay out, and pieces with fewer than `min_kernels`
+    `captures` False means nothing at all. Ops in `keep_outside` stay out, and segments with fewer than `min_kernels`
     nodes that do work are not worth a recording. With 0 a graph that is not cut is recorded even if none of its nodes
-    does work, and a piece of one that is cut if any does.
+    does work, and a segment of one that is cut if any does.
     """
 
     captures: bool = True
@@ -69,28 +68,28 @@ class Partition:
 def partition(
     graph: Graph, target: Target, policy: CapturePolicy, captures: Callable[[Node], bool] | None = None
 ) -> Partition:
-    """Orders the nodes of a specialized graph into few pieces. Nodes within a piece keep their order."""
+    """Orders the nodes of a specialized graph into few segments. Nodes within a segment keep their order."""
     reasons = {node: cut_reason(node, target, policy, captures) for node in graph.nodes}
-    turns = in_run_order(graph, {node for node, reason in reasons.items() if reason is not None})
+    runs = in_run_order(graph, {node for node, reason in reasons.items() if reason is not None})
     return Partition(
-        tuple(node for turn in turns for node in turn), _segments(turns, reasons, _least_work(policy, reasons))
+        tuple(node for run in runs for node in run), _segments(runs, reasons, _least_work(policy, reasons))
     )
 
 
 def _least_work(policy: CapturePolicy, reasons: Mapping[Node, CutReason | None]) -> int:
-    """How many nodes that do work a recorded piece has: an empty one between cuts would only cost a launch."""
+    """How many nodes that do work a recorded segment has: an empty one between cuts would only cost a launch."""
     return max(policy.min_kernels, 1) if any(reasons.values()) else policy.min_kernels
 
 
 def _segments(
-    turns: Sequence[Sequence[Node]], reasons: Mapping[Node, CutReason | None], least_work: int
+    runs: Sequence[Sequence[Node]], reasons: Mapping[Node, CutReason | None], least_work: int
 ) -> tuple[Segment, ...]:
-    """One segment a turn; neighbors that run eagerly after all are joined."""
+    """One segment a run; neighbors that run eagerly after all are joined."""
     segments: list[Segment] = []
     start = 0
-    for turn in turns:
-        stop = start + len(turn)
-        cuts = tuple(_cuts(turn, start, reasons, least_work))
+    for run in runs:
+        stop = start + len(run)
+        cuts = tuple(_cuts(run, start, reasons, least_work))
         if cuts and segments and not segments[-1].is_captured:
             before = segments.pop()
             segments.append(Segment(before.start, stop, False, before.cuts + cuts))
@@ -100,12 +99,12 @@ def _segments(
     return tuple(segments)
 
 
-def _cuts(turn: Sequence[Node], start: int, reasons: Mapping[Node, CutReason | None], least_work: int) -> list[Cut]:
-    found = [(start + index, reasons[node]) for index, node in enumerate(turn)]
+def _cuts(run: Sequence[Node], start: int, reasons: Mapping[Node, CutReason | None], least_work: int) -> list[Cut]:
+    found = [(start + index, reasons[node]) for index, node in enumerate(run)]
     cuts = [Cut(step, reason) for step, reason in found if reason is not None]
-    if cuts or sum(map(_does_work, turn)) >= least_work:
+    if cuts or sum(map(_does_work, run)) >= least_work:
         return cuts
-    return [Cut(start + index, CutReason.TOO_SMALL) for index in range(len(turn))]
+    return [Cut(start + index, CutReason.TOO_SMALL) for index in range(len(run))]
 
 
 def _does_work(node: Node) -> bool:

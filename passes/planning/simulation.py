@@ -1,4 +1,4 @@
-"""What a plan takes when it runs eagerly, in pieces, or as one recorded graph, predicted without running it.
+"""What a plan takes when it runs eagerly, in segments, or as one recorded graph, predicted without running it.
 
 The host puts work into a queue and the device takes it out. A kernel costs the host `launch_us`; a recorded graph costs
 it one launch however many kernels it has. The device begins a kernel when it is queued and the one before has ended.
@@ -68,7 +68,7 @@ class KernelTime:
 class Simulation:
     """Predicted times of one call in microseconds; `full_us` is None where the whole graph cannot be captured.
 
-    `host_us` is what launching every kernel takes, `device_us` the sum of the kernels; `pieces` counts the recorded
+    `host_us` is what launching every kernel takes, `device_us` the sum of the kernels; `segments` counts the recorded
     graphs of the plan.
     """
 
@@ -77,7 +77,7 @@ class Simulation:
     full_us: float | None
     host_us: float
     device_us: float
-    pieces: int
+    segments: int
     kernels: tuple[KernelTime, ...]
 
     @property
@@ -94,7 +94,7 @@ class Simulation:
             f" eager execution is bound by {bound}",
             f"{'mode':<10} {'us a call':>12} {'x eager':>8}  recorded graphs",
         ]
-        graphs = {"none": 0, "piecewise": self.pieces, "full": 1}
+        graphs = {"none": 0, "piecewise": self.segments, "full": 1}
         for mode, time in self.times.items():
             rows.append(f"{mode:<10} {time:>12,.1f} {self.none_us / time:>8.2f}  {graphs[mode]}")
         if self.full_us is None:
@@ -110,7 +110,7 @@ def simulate(plan: Plan, costs: Costs = H200, **changes: float) -> Simulation:
     """
     costs = replace(costs, **changes)
     kernels = tuple(_kernels(plan, costs))
-    pieces = tuple(segment for segment in plan.segments if segment.is_captured)
+    segments = tuple(segment for segment in plan.segments if segment.is_captured)
     cuts = {cut.reason for segment in plan.segments for cut in segment.cuts}
     eager, whole = Segment(0, len(plan.steps), False), Segment(0, len(plan.steps), True)
     return Simulation(
@@ -119,7 +119,7 @@ def simulate(plan: Plan, costs: Costs = H200, **changes: float) -> Simulation:
         full_us=None if cuts & _NEVER_CAPTURED else _call_us([whole], kernels, costs),
         host_us=len(kernels) * costs.launch_us,
         device_us=sum(kernel.device_us for kernel in kernels),
-        pieces=len(pieces),
+        segments=len(segments),
         kernels=kernels,
     )
 
@@ -136,7 +136,7 @@ def crossover(
 
     `dim` is its only symbol; `changes` are to the costs of an H200. Found by doubling and halving, as eager only
     catches up while sizes grow. None when it does not up to `largest`. Where the whole graph cannot be captured, its
-    pieces are compared with eager. Raises `ShapeError` when `largest` is below 1.
+    segments are compared with eager. Raises `ShapeError` when `largest` is below 1.
     """
     if largest < 1:
         raise ShapeError(f"the largest size of {dim} is {largest}", remedy="sizes start at 1")

@@ -13,7 +13,7 @@ def result(name: str, latency: float, *, is_close: bool = True) -> ExecutorResul
         outputs=(output,),
         remarks=("a < b",),
         memory_bytes=2**20,
-        pieces=3,
+        segments=3,
         fallbacks=17,
     )
 

@@ -15,7 +15,7 @@ from capgraph.ir.ops.nn.attention import attention
 from onnx.backend.test.loader import load_model_tests
 
 from tests.onnx_suite import executing as conformance
-from tests.onnx_suite.executing import KNOWN_FAULTS, Finding, PlainRep, Way, faults, main, piece_counts, report
+from tests.onnx_suite.executing import KNOWN_FAULTS, Finding, PlainRep, Way, faults, main, report, segment_counts
 from tests.onnx_suite.importing import Case, Outcome, cases, run_case, run_models_by
 
 
@@ -47,8 +47,8 @@ def test_a_case_passes(suite: list[Case], name: str, executor: str) -> None:
 
 
 WRONG = "AssertionError: Not equal to tolerance"
-PIECES = "1 session and 1 eager piece; 1 node of 2 run eagerly:"
-NO_SESSION = "0 sessions and 1 eager piece; 1 node of 1 run eagerly:"
+SEGMENTS = "1 session and 1 eager segment; 1 node of 2 run eagerly:"
+NO_SESSION = "0 sessions and 1 eager segment; 1 node of 1 run eagerly:"
 REFUSED, WRONG_BY_ITSELF = "test_adagrad_cpu", "test_maxunpool_export_with_output_shape_cpu"
 
 
@@ -59,7 +59,7 @@ REFUSED, WRONG_BY_ITSELF = "test_adagrad_cpu", "test_maxunpool_export_with_outpu
         (REFUSED, WRONG, conformance.WHOLE, True),  # the numbers are not its own
         (REFUSED, WRONG, NO_SESSION, True),
         (WRONG_BY_ITSELF, WRONG, conformance.WHOLE, False),
-        (WRONG_BY_ITSELF, WRONG, PIECES, False),
+        (WRONG_BY_ITSELF, WRONG, SEGMENTS, False),
         (WRONG_BY_ITSELF, WRONG, NO_SESSION, True),
         (WRONG_BY_ITSELF, WRONG, "", True),  # another executor
         (WRONG_BY_ITSELF, "ExecutionError: it broke", conformance.WHOLE, True),
@@ -99,15 +99,15 @@ def test_onnxruntime_alone_runs_models_as_they_came(suite: list[Case]) -> None:
     assert refused.error.startswith("UnsupportedError")
 
 
-def test_pieces_are_counted() -> None:
+def test_segments_are_counted() -> None:
     outcomes = [
         Outcome("a", "Node", "passed", remarks=(conformance.WHOLE,)),
-        Outcome("b", "Node", "passed", remarks=("why", "0 sessions and 1 eager piece; 1 node of 1 run eagerly:")),
-        Outcome("c", "Node", "passed", remarks=("why", "2 sessions and 1 eager piece; 1 node of 3 run eagerly:")),
+        Outcome("b", "Node", "passed", remarks=("why", "0 sessions and 1 eager segment; 1 node of 1 run eagerly:")),
+        Outcome("c", "Node", "passed", remarks=("why", "2 sessions and 1 eager segment; 1 node of 3 run eagerly:")),
         Outcome("d", "Node", "failed"),
         Outcome("e", "Node", "passed", remarks=("3 calls: 2 replayed",)),  # another executor
     ]
-    assert piece_counts(outcomes) == {"whole": 1, "eager": 1, "pieces": 1}
+    assert segment_counts(outcomes) == {"whole": 1, "eager": 1, "segments": 1}
 
 
 def test_steps_on_the_host_are_counted() -> None:
@@ -169,9 +169,9 @@ def test_no_case_gives_wrong_numbers_that_onnxruntime_alone_does_not_give(
     failed = {outcome.name for outcome in outcomes if outcome.status == "failed"}
     assert len(failed) > 5
     assert {outcome.name for outcome in faults(outcomes, chosen)} <= KNOWN_FAULTS.keys()
-    counts = piece_counts(outcomes)
+    counts = segment_counts(outcomes)
     assert counts["whole"] > 50
-    assert counts["eager"] + counts["pieces"] > 5  # what ONNX Runtime cannot run, counted
+    assert counts["eager"] + counts["segments"] > 5  # what ONNX Runtime cannot run, counted
 
 
 @pytest.mark.parametrize("executor", ["ort", "auto"])

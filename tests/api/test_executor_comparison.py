@@ -181,13 +181,13 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert (type(found.runs), found.runs, found.inputs, found.sizes) == (int, 2, 1, {"batch": 4})
 
 
-def test_pieces_and_fallbacks_are_counted() -> None:
+def test_segments_and_fallbacks_are_counted() -> None:
     executors = ["eager", "ort", "graph"]
     inputs = [{"x": np.full((2, 8), 3, F32)}]
     eager, ort, graph = capgraph.compare(parse(LOOPED), executors, inputs=inputs, runs=2).results
-    assert (eager.pieces, eager.fallbacks) == (None, None)
-    assert (ort.pieces, ort.fallbacks) == (1, 0)
-    assert graph.pieces == 2
+    assert (eager.segments, eager.fallbacks) == (None, None)
+    assert (ort.segments, ort.fallbacks) == (1, 0)
+    assert graph.segments == 2
     assert graph.fallbacks == 1
     assert all(result.is_close for result in (eager, ort, graph))
     assert ort.error == max(output.relative for output in ort.outputs)

@@ -21,7 +21,7 @@ WRITING: dict[str, tuple[str, list[str]]] = {
     "compare": ("w.data", ["compare", "MODEL", "--executors", "eager", "--runs", "1", "--html", "FOLDER/w.data"]),
     "run": ("y.npy", ["run", "MODEL", "--executor", "eager", "--output", "FOLDER"]),
     "bisect": ("after.txt", ["bisect", "MODEL", "--output", "FOLDER"]),
-    "choices": ("w.data", ["choices", "--export", "FOLDER/w.data"]),
+    "tuning-cache": ("w.data", ["tuning-cache", "--export", "FOLDER/w.data"]),
 }
 """Commands that write a file, by name: how the file of the weights is called, and arguments that would replace it."""
 

@@ -28,7 +28,7 @@ def test_a_recorded_program_explains_and_counts() -> None:
     assert (stats.counters.calls, stats.counters.replayed_calls, stats.counters.padded_calls) == (3, 2, 2)
     text = program.explain()
     assert "executor: graph on host, recorded and replayed" in text
-    assert "calls: 3, of which 2 replayed in 2 pieces and 1 ran eagerly" in text
+    assert "calls: 3, of which 2 replayed in 2 segments and 1 ran eagerly" in text
     assert "may be padded as it is, proven at" in text
     assert "rewrites: specialize " in text
 

@@ -346,7 +346,7 @@ def test_recurrent_layers_are_one_program_where_dynamo_may_trace_them(layer: Any
             torch.testing.assert_close(compiled(x), module(x))
     (one,) = made
     (bucket,) = one.program.stats().buckets
-    assert (bucket.pieces, bucket.eager_steps) == (1, 0)
+    assert (bucket.segments, bucket.eager_steps) == (1, 0)
 
 
 def test_integers_as_arguments(made: list[CompiledFunction]) -> None:

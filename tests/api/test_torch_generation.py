@@ -45,7 +45,7 @@ def test_a_text_is_that_of_transformers_by_one_recording(llama: Any) -> None:
     counters = program.stats().counters
     assert (counters.eager_calls, counters.input_copies) == (1, 0)
     assert counters.replays == counters.replayed_calls == 2 * (COUNT - 1) - 1
-    assert all(bucket.pieces == 1 and not bucket.eager_segments for bucket in program.stats().buckets)
+    assert all(bucket.segments == 1 and not bucket.eager_segments for bucket in program.stats().buckets)
 
 
 def test_texts_end_where_those_of_transformers_do(llama: Any) -> None:

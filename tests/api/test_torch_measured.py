@@ -44,7 +44,7 @@ def test_a_mixture_of_experts_is_one_recording() -> None:
         np.testing.assert_allclose(given, expected.numpy(), rtol=1e-4, atol=1e-5)
     stats = program.stats()
     (bucket,) = stats.buckets
-    assert (bucket.pieces, bucket.eager_segments, len(bucket.bounded)) == (1, 0, 3)
+    assert (bucket.segments, bucket.eager_segments, len(bucket.bounded)) == (1, 0, 3)
     assert (stats.counters.replayed_calls, stats.counters.size_reads) == (4, 0)
 
 
@@ -101,7 +101,7 @@ def test_exported_functions(name: str) -> None:
             assert given.shape == tuple(old.shape)
             np.testing.assert_allclose(given, old.numpy(), rtol=1e-4, atol=1e-5)
     (bucket,) = program.stats().buckets
-    assert (bucket.pieces, bucket.eager_segments) == (1, 0)
+    assert (bucket.segments, bucket.eager_segments) == (1, 0)
 
 
 @pytest.mark.parametrize("name", ["nonzero", "where", "rows by mask", "index_put"])

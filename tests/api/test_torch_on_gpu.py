@@ -175,7 +175,7 @@ def test_a_decoder_is_recorded_once_over_the_weights_and_caches_of_torch(gpu: Fa
     (program,) = [each for each in torch_backend.live_programs() if not any(each is other for other in others)]
     counters = program.stats().counters
     assert (counters.captures, counters.replayed_calls, counters.refused_buckets) == (1, 11, 0)
-    assert all(bucket.pieces == 1 for bucket in program.stats().buckets)
+    assert all(bucket.segments == 1 for bucket in program.stats().buckets)
     assert "runs on the host" not in program.explain()
 
 
@@ -241,7 +241,7 @@ def test_a_token_of_transformers_costs_one_launch_and_no_copy_of_a_cache(gpu: Fa
     (program,) = [each for each in torch_backend.live_programs() if id(each) not in before]
     counters = program.stats().counters
     assert (counters.captures, counters.state_moves, counters.eager_calls) == (1, 1, 1)
-    assert all(bucket.pieces == 1 for bucket in program.stats().buckets)
+    assert all(bucket.segments == 1 for bucket in program.stats().buckets)
     assert len(program.states) == 3 * 2, "keys, values and length of two layers"
     launches, copies, waits = gpu.launches, gpu.copies, gpu.waits
     compiled_text(model, 12, torch_backend.backend)

@@ -51,7 +51,7 @@ def test_tokens_are_those_of_transformers_by_one_recording(llama: Any) -> None:
     wanted = written(llama)
     assert [recorded(llama), recorded(llama)] == [wanted, wanted]
     program = torch_backend.live_programs()[-1]
-    assert all(bucket.pieces == 1 and not bucket.eager_segments for bucket in program.stats().buckets)
+    assert all(bucket.segments == 1 and not bucket.eager_segments for bucket in program.stats().buckets)
     assert program.stats().counters.input_copies == 0
     assert "runs on the host" not in program.explain()
 

@@ -35,7 +35,7 @@ def test_a_detector_is_one_recording() -> None:
             for name, old in oracle.run(inputs).items():
                 same(given[name], old)
         stats = program.stats()
-        assert [(bucket.pieces, bucket.eager_segments) for bucket in stats.buckets] == [(1, 0)] * 2
+        assert [(bucket.segments, bucket.eager_segments) for bucket in stats.buckets] == [(1, 0)] * 2
         assert stats.counters.size_reads == stats.counters.replayed_calls == 5
 
 
@@ -72,7 +72,7 @@ def test_experts_are_one_recording(door: str) -> None:
             torch.testing.assert_close(run(x), module(x), rtol=1e-2, atol=1e-2)
     if door == "optimize":
         (bucket,) = program.stats().buckets
-        assert (bucket.pieces, bucket.eager_segments, len(bucket.bounded)) == (1, 0, 8)
+        assert (bucket.segments, bucket.eager_segments, len(bucket.bounded)) == (1, 0, 8)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -101,5 +101,5 @@ def test_distinct_elements_are_one_recording() -> None:
                 assert torch.equal(given, expected)
         (program,) = live_programs()[-1:]
         bucket = program.stats().buckets[0]
-        assert (bucket.pieces, bucket.eager_segments) == (1, 0), program.explain()
+        assert (bucket.segments, bucket.eager_segments) == (1, 0), program.explain()
         assert not [line for line in program.remarks if line.startswith("runs on the host:")]

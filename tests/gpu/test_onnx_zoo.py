@@ -48,8 +48,8 @@ def check(program: Program, inputs: dict[str, Any], expected: Array) -> None:
 
 def check_recording(program: Program, replayed: int) -> None:
     stats = program.stats()
-    pieces = [(bucket.pieces, bucket.eager_segments, bucket.refusals) for bucket in stats.buckets]
-    assert pieces == [(1, 0, ())], program.explain()
+    segments = [(bucket.segments, bucket.eager_segments, bucket.refusals) for bucket in stats.buckets]
+    assert segments == [(1, 0, ())], program.explain()
     assert stats.refused == ()
     assert stats.counters.replayed_calls == replayed
     assert not [line for line in program.remarks if "runs on the host" in line]

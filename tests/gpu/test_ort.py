@@ -1,4 +1,4 @@
-"""The executor "ort" on a GPU: pieces in graph mode, buckets, threads, and what plain sessions refuse."""
+"""The executor "ort" on a GPU: subgraphs in graph mode, buckets, threads, and what plain sessions refuse."""
 
 import subprocess
 import sys
@@ -72,7 +72,7 @@ def test_a_graph_that_is_taken_whole_is_one_recording(tensors: bool):
     stats = program.stats()
     print(program.explain())
     assert stats.refused == ()
-    assert [(bucket.pieces, bucket.eager_segments, bucket.refusals) for bucket in stats.buckets] == [(1, 0, ())] * 2
+    assert [(bucket.segments, bucket.eager_segments, bucket.refusals) for bucket in stats.buckets] == [(1, 0, ())] * 2
     assert stats.counters.replayed_calls == 5
 
 
@@ -81,7 +81,7 @@ def test_a_graph_that_is_taken_whole_is_one_recording(tensors: bool):
     [(SPARSE, "non_zero"), (LOOPED, "loop"), (UNKNOWN, "Twist")],
     ids=["non_zero", "loop", "unknown"],
 )
-def test_what_plain_sessions_refuse_runs_in_recorded_pieces(text: str, culprit: str, tmp_path: Path):
+def test_what_plain_sessions_refuse_runs_in_recorded_subgraphs(text: str, culprit: str, tmp_path: Path):
     graph = parse(text)
     assert plain_graph_mode_fails(graph, tmp_path)
     program = optimized(graph, dynamic={"B": (1, 8)}, buckets={"B": [4, 8]})
@@ -89,7 +89,7 @@ def test_what_plain_sessions_refuse_runs_in_recorded_pieces(text: str, culprit: 
     print(program.explain())
     stats = program.stats()
     assert stats.refused == ()
-    assert all(bucket.pieces == 2 and bucket.refusals == () for bucket in stats.buckets)
+    assert all(bucket.segments == 2 and bucket.refusals == () for bucket in stats.buckets)
     assert stats.counters.replayed_calls == 4
     assert any(line.startswith("  outside: ") and culprit in line for line in program.remarks)
 
@@ -132,7 +132,7 @@ def test_what_has_no_kernel_there_is_done_by_ours():
     holds(program, graph, [4, 4, 2])
     print(program.explain())
     assert any("Tan" in line for line in program.remarks)
-    assert program.stats().buckets[0].pieces == 2
+    assert program.stats().buckets[0].segments == 2
 
 
 MLP = """
@@ -185,7 +185,7 @@ def test_32_buckets_at_random_are_right_recorded_once_and_take_no_more_memory():
     assert stats.counters.captures == 32
     assert stats.counters.replayed_calls - counters.replayed_calls == 2000
     assert stats.refused == ()
-    assert all(bucket.pieces == 1 and bucket.refusals == () for bucket in stats.buckets)
+    assert all(bucket.segments == 1 and bucket.refusals == () for bucket in stats.buckets)
     assert grown <= 4 << 20
 
 

@@ -81,7 +81,7 @@ def test_models_equal_torch(name: str, dtype: str, mode: str) -> None:
         if mode != "none":
             assert stats.counters.replayed_calls == CALLS - 1, program.explain()
         assert not [line for line in program.remarks if "runs on the host" in line]
-        assert mode != "full" or [bucket.pieces for bucket in stats.buckets] == [1]
+        assert mode != "full" or [bucket.segments for bucket in stats.buckets] == [1]
 
 
 @pytest.mark.parametrize("framework", ["torch", "cupy"])

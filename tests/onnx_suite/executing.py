@@ -40,7 +40,7 @@ KNOWN_FAULTS = {
 """Cases that fail, and in ONNX Runtime alone do not, for a reason that is understood and accepted."""
 
 _SESSIONS = re.compile(r"([\d,]+) sessions?\b")
-"""How a program in pieces begins to count them in its remarks."""
+"""How a program in segments begins to count them in its remarks."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class PlainRep(CapgraphBackendRep):
 def faults(outcomes: Sequence[Outcome], found: Sequence[Case]) -> list[Outcome]:
     """The failures that are not ONNX Runtime's own wrong numbers."""
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
-    excusable = {outcome.name for outcome in failed if _is_wrong(outcome) and _kind(outcome) in ("whole", "pieces")}
+    excusable = {outcome.name for outcome in failed if _is_wrong(outcome) and _kind(outcome) in ("whole", "segments")}
     run_models_by(PlainRep)
     again = [run_case(case) for case in found if case.name in excusable]
     theirs = {outcome.name for outcome in again if _is_wrong(outcome)}
@@ -113,8 +113,8 @@ def _is_wrong(outcome: Outcome) -> bool:
     return outcome.status == "failed" and outcome.error.startswith(AssertionError.__name__)
 
 
-def piece_counts(outcomes: Sequence[Outcome]) -> Counter[str]:
-    """How many of the cases that passed in ONNX Runtime did so as a whole, in pieces, and without any session.
+def segment_counts(outcomes: Sequence[Outcome]) -> Counter[str]:
+    """How many of the cases that passed in ONNX Runtime did so as a whole, in segments, and without any session.
 
     Empty for other executors.
     """
@@ -124,13 +124,13 @@ def piece_counts(outcomes: Sequence[Outcome]) -> Counter[str]:
 
 
 def _kind(outcome: Outcome) -> str:
-    """How ONNX Runtime ran a case: "whole", in "pieces", or "eager", by NumPy alone; empty where it was not asked."""
+    """How ONNX Runtime ran a case: "whole", in "segments", or "eager", by NumPy alone; empty where it was not asked."""
     if WHOLE in outcome.remarks:
         return "whole"
     counts = [count[1] for remark in outcome.remarks if (count := _SESSIONS.match(remark))]
     if not counts:
         return ""
-    return "eager" if counts == ["0"] else "pieces"
+    return "eager" if counts == ["0"] else "segments"
 
 
 def on_device(outcomes: Sequence[Outcome]) -> int:
@@ -162,7 +162,7 @@ def report(found: Mapping[str, Finding], device: str = "host") -> str:
                 lines.append(f"{executor}: {outcome.name} ({whose}): {outcome.error[:300]}")
     for executor, finding in found.items():
         lines += ["", f"{executor}:", table(finding.outcomes)]
-        counts = piece_counts(finding.outcomes).most_common()
+        counts = segment_counts(finding.outcomes).most_common()
         if counts:
             lines.append(f"passed: {', '.join(f'{count} {kind}' for kind, count in counts)}")
         if device != "host":

@@ -1,6 +1,6 @@
 """The commands of the command line, one file each: it has a `COMMAND`, which stands in the list below."""
 
-from . import bisect, choices, compare, doctor, optimize, run, show
+from . import bisect, compare, doctor, optimize, run, show, tuning_cache
 from .base import Command
 
 COMMANDS: tuple[Command, ...] = (
@@ -10,5 +10,5 @@ COMMANDS: tuple[Command, ...] = (
     compare.COMMAND,
     show.COMMAND,
     doctor.COMMAND,
-    choices.COMMAND,
+    tuning_cache.COMMAND,
 )

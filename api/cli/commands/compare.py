@@ -165,7 +165,7 @@ def _remedy(result: "ExecutorResult") -> str:
 
 COMMAND = Command(
     "compare",
-    "Run a model in several executors: errors, times, memory, pieces, fallbacks; or compare two models.",
+    "Run a model in several executors: errors, times, memory, segments, fallbacks; or compare two models.",
     configure,
     run,
 )

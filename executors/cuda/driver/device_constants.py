@@ -102,13 +102,13 @@ def _transpose(_residents: DeviceConstants, operands: Sequence[Held], attrs: Map
     return _permuted(operands[0], attrs["perm"])
 
 
-def _reshape(residents: DeviceConstants, operands: Sequence[Held], _attrs: Mapping[str, Any], shape: Shape) -> Held:
-    held = operands[0] if operands[0].is_contiguous else residents.copied(operands[0])
+def _reshape(constants: DeviceConstants, operands: Sequence[Held], _attrs: Mapping[str, Any], shape: Shape) -> Held:
+    held = operands[0] if operands[0].is_contiguous else constants.copied(operands[0])
     return replace(held, shape=shape, strides=contiguous_strides(shape, held.itemsize))
 
 
-def _concat(residents: DeviceConstants, operands: Sequence[Held], attrs: Mapping[str, Any], shape: Shape) -> Held:
-    return residents.joined_as_they_lie(operands, normal_axis(attrs["axis"], len(shape)), shape)
+def _concat(constants: DeviceConstants, operands: Sequence[Held], attrs: Mapping[str, Any], shape: Shape) -> Held:
+    return constants.joined_as_they_lie(operands, normal_axis(attrs["axis"], len(shape)), shape)
 
 
 _RULES: Mapping[str, Callable[[DeviceConstants, Sequence[Held], Mapping[str, Any], Shape], Held]] = {

@@ -217,15 +217,6 @@ def _where(operands: Operands, _attrs: Attrs, _dtype: DType) -> str:
 # ---- the table
 
 
-def _of_unary(text: str) -> Expression:
-    """`text` with X for the operand and the literal ONE."""
-
-    def expression(operands: Operands, _attrs: Attrs, dtype: DType) -> str:
-        return text.replace("X", _first(operands).text).replace("ONE", number(1.0, computed(dtype)))
-
-    return expression
-
-
 def _composed(scalar: Scalar) -> Expression:
     def expression(operands: Operands, attrs: Attrs, dtype: DType) -> str:
         def made(op: str, parts: Operands) -> Name | None:
@@ -286,13 +277,13 @@ EXPRESSIONS: Mapping[str, Expression] = {
     "neg": _negative,
     "abs": _absolute,
     "sign": _function("sign_of"),
-    "reciprocal": _of_unary("ONE / X"),
+    "reciprocal": lambda operands, _attrs, dtype: f"{number(1.0, computed(dtype))} / {_first(operands).text}",
     "relu": lambda operands, _attrs, dtype: f"greatest({_first(operands).text}, ({computed(dtype)})0)",
     "sigmoid": _function("sigmoid"),
     "softplus": _function("softplus"),
     "shrink": _shrink,
     "prelu": _prelu,
-    "logical_not": _of_unary("!X"),
+    "logical_not": lambda operands, _attrs, _dtype: f"!{_first(operands).text}",
     "bitwise_and": _bitwise("&"),
     "bitwise_or": _bitwise("|"),
     "bitwise_xor": _bitwise("^"),

@@ -5,13 +5,12 @@ a block apart where there is enough work for all multiprocessors, loads everythi
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from .launch import Chip, Kernel, KernelLaunch
 from .layouts import Layout, Space, index_lines, index_type, offset_text
-from .program import Fetch, Item, KernelProgram, Load
-from .types import computed
+from .program import Fetch, Item, KernelProgram, Load, Value
 
 VECTOR_BYTES = 16
 MOST_ELEMENTS = 8
@@ -91,7 +90,7 @@ def vector_width(length: int, reaches: Sequence[Reach]) -> int:
 
 def reaches_of(program: KernelProgram, space: Space, rows: Space | None = None) -> list[Reach]:
     """The tensors that may be moved in vectors along the last axis of `space`; `rows` are axes outside of it."""
-    steps = {f"p_{load.name}": load.lookup.stride for load in program.loads if load.lookup is not None}
+    steps = {f"p_{load.text}": load.lookup.stride for load in program.loads if load.lookup is not None}
     in_memory = {name for name, _, _ in program.pointers()}
     found: list[Reach] = []
     for index, (name, layout) in enumerate(zip(program.tensors, program.layouts, strict=True)):
@@ -173,8 +172,8 @@ def load_lines(walk: IndexWalk, loads: Sequence[Load], suffix: str) -> list[str]
     """Statements that read one vector of each load into `x_NAME` + suffix."""
     lines: list[str] = []
     for load in loads:
-        tensor = walk.tensors[f"p_{load.name}"]
-        into = f"x_{load.name}{suffix}"
+        tensor = walk.tensors[f"p_{load.text}"]
+        into = f"x_{load.text}{suffix}"
         if load.table:
             continue
         if load.lookup is not None:
@@ -188,7 +187,7 @@ def load_lines(walk: IndexWalk, loads: Sequence[Load], suffix: str) -> list[str]
 
 def _lookup_lines(walk: IndexWalk, load: Load, tensor: TensorAccess, into: str) -> list[str]:
     assert load.lookup is not None
-    indices = walk.tensors[f"i_{load.name}"]
+    indices = walk.tensors[f"i_{load.text}"]
     size, stride = load.lookup.size, load.lookup.stride
     if indices.inner:
         place = f"place_of({indices.pointer}[{indices.offset} + w * {indices.inner}], {size}) * {stride}"
@@ -202,26 +201,26 @@ def _lookup_lines(walk: IndexWalk, load: Load, tensor: TensorAccess, into: str) 
 
 def is_uniform(walk: IndexWalk, load: Load) -> bool:
     """Whether all elements of a vector are one element in memory."""
-    indices = walk.tensors.get(f"i_{load.name}")
-    return not walk.tensors[f"p_{load.name}"].inner and (indices is None or not indices.inner)
+    indices = walk.tensors.get(f"i_{load.text}")
+    return not walk.tensors[f"p_{load.text}"].inner and (indices is None or not indices.inner)
 
 
-def element_lines(walk: IndexWalk, program: KernelProgram, wanted: Sequence[str], suffix: str) -> list[str]:
-    """Statements for element `w` of a vector: what the loads and coordinates among the names `wanted` are there."""
+def element_lines(walk: IndexWalk, program: KernelProgram, wanted: Collection[Value], suffix: str) -> list[str]:
+    """Statements for element `w` of a vector: what the loads and coordinates among the values `wanted` are there."""
     lines: list[str] = []
     for load in program.loads:
-        if load.name not in wanted:
+        if load not in wanted:
             continue
-        tensor = walk.tensors[f"p_{load.name}"]
+        tensor = walk.tensors[f"p_{load.text}"]
         at = "0" if is_uniform(walk, load) else "w"
-        text = f"get(x_{load.name}{suffix}.v[{at}])"
+        text = f"get(x_{load.text}{suffix}.v[{at}])"
         if load.table:
-            text = f"t_{load.name}[{tensor.offset} + w * {tensor.inner}]"
-        lines.append(f"const {computed(load.layout.dtype)} {load.name} = {text};")
+            text = f"t_{load.text}[{tensor.offset} + w * {tensor.inner}]"
+        lines.append(f"const {load.ctype} {load.text} = {text};")
     for coordinate in program.coordinates:
-        if coordinate.name in wanted:
-            tensor = walk.tensors[coordinate.name]
-            lines.append(f"const i64 {coordinate.name} = {tensor.offset} + w * {tensor.inner};")
+        if coordinate in wanted:
+            tensor = walk.tensors[coordinate.text]
+            lines.append(f"const i64 {coordinate.text} = {tensor.offset} + w * {tensor.inner};")
     return lines
 
 
@@ -232,25 +231,25 @@ def item_lines(walk: IndexWalk, items: Sequence[Item]) -> list[str]:
         if isinstance(item, Fetch):
             lines.append(_fetch_line(walk, item))
         else:
-            lines.append(f"const {item.ctype} {item.name} = {item.text};")
+            lines.append(f"const {item.ctype} {item.text} = {item.expression};")
     return lines
 
 
 def _fetch_line(walk: IndexWalk, item: Fetch) -> str:
-    tensor = walk.tensors[f"p_{item.name}"]
+    tensor = walk.tensors[f"p_{item.text}"]
     plain = "" if tensor.offset == "0" else f"{tensor.offset} + "
     moved = f"w * {tensor.inner} + " if tensor.inner else ""
-    source = f"get({tensor.pointer}[{plain}{moved}{item.offset}])"
-    ctype = computed(item.layout.dtype)
+    source = f"get({tensor.pointer}[{plain}{moved}{item.expression}])"
     if not item.condition:
-        return f"const {ctype} {item.name} = {source};"
-    return f"{ctype} {item.name} = {item.default}; if ({item.condition}) {item.name} = {source};"
+        return f"const {item.ctype} {item.text} = {source};"
+    default, condition = item.of(item.default), item.of(item.condition)
+    return f"{item.ctype} {item.text} = {default}; if ({condition}) {item.text} = {source};"
 
 
 def table_lines(program: KernelProgram) -> list[str]:
     """The constants that stand in the source."""
     return [
-        f"const {computed(load.layout.dtype)} t_{load.name}[{len(load.table)}] = {{{', '.join(load.table)}}};"
+        f"const {load.ctype} t_{load.text}[{len(load.table)}] = {{{', '.join(load.table)}}};"
         for load in program.loads
         if load.table
     ]
@@ -259,22 +258,21 @@ def table_lines(program: KernelProgram) -> list[str]:
 def _body(program: KernelProgram, walk: IndexWalk, threads: int, rounds: int, first_block: int) -> list[str]:
     """The statements of a thread for one program, whose blocks begin at `first_block`."""
     loads = [load for load in program.loads if not load.table]
-    names = [load.name for load in program.loads] + [coordinate.name for coordinate in program.coordinates]
     block = f"(blockIdx.x - {first_block}u)" if first_block else "blockIdx.x"
     wide = "unsigned" if walk.ctype == "int" else "u64"
     position = f"const {wide} p = ({wide}){block} * {threads * rounds}u + u * {threads}u + threadIdx.x;"
     guard = f"if (p < {walk.vectors}u)" if walk.vectors % (threads * rounds) else ""
     loop = f'_Pragma("unroll") for (int u = 0; u < {rounds}; u++) {{ {position} {guard} {{'
     lines = table_lines(program)
-    lines += [f"{walk.tensors[f'p_{load.name}'].pack} x_{load.name}[{rounds}];" for load in loads]
+    lines += [f"{walk.tensors[f'p_{load.text}'].pack} x_{load.text}[{rounds}];" for load in loads]
     if loads:
         lines += [loop, *walk.index_lines("p"), *load_lines(walk, loads, "[u]"), "}}"]
     lines += [loop, *walk.index_lines("p")]
     lines += [f"{walk.tensors[f'r{index}'].pack} y{index};" for index in range(len(program.stores))]
     lines += [f'_Pragma("unroll") for (int w = 0; w < {walk.width}; w++) {{']
-    lines += element_lines(walk, program, names, "[u]")
+    lines += element_lines(walk, program, program.values, "[u]")
     lines += item_lines(walk, program.items)
-    lines += [f"put(y{index}.v[w], {store.value});" for index, store in enumerate(program.stores)]
+    lines += [f"put(y{index}.v[w], {store.value.text});" for index, store in enumerate(program.stores)]
     lines += ["}", *(walk.tensors[f"r{index}"].write(f"y{index}") for index in range(len(program.stores))), "}}"]
     return lines
 

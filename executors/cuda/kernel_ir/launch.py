@@ -123,10 +123,10 @@ Launch = KernelLaunch | LibraryCall | HostCall
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way to do a step: its launches, in order. `name` says which way, for choices that are kept on disk.
+    """One candidate of a step: its launches, in order. `name` says which, for the tuning cache.
 
     `scratch_bytes` is how much of the step's scratch it uses, workspace of library calls included. `remark` says for
-    reports why a better way is not among the others, empty where none is missed.
+    reports why a better candidate is not among the others, empty where none is missed.
     """
 
     name: str

@@ -8,6 +8,7 @@ import numpy as np
 from ....ir.constant import Constant
 from ....ir.errors import UnsupportedError
 from ....ir.ops.rules import normal_axes, normal_axis
+from ....ir.types import DType
 from . import flat
 from .copies import Part, copy_of
 from .launch import Candidate, Lowering, Task
@@ -172,6 +173,11 @@ def lower_programs(program_of: Callable[[Task], KernelProgram], name: str) -> Lo
     return lower
 
 
+def _single(layout: Layout) -> Layout:
+    """The one element of a tensor, of no axes."""
+    return layout.without(range(len(layout.shape)))
+
+
 def zero(layout: Layout) -> str:
     """The element 0 of what `layout` holds, as a computed value."""
     return literals(Constant(np.zeros((), layout.dtype.numpy)))[0]
@@ -194,21 +200,17 @@ def _constant_pad(program: KernelProgram, task: Task, source: Layout, at: Sequen
     pads = task.node.attrs["pads"]
     begins = pads[: len(source.shape)]
     has_fill = len(task.operands) > 1 and task.operands[1] is not None
-    fill = (
-        program.load(raw(operand(task, 1)).without(range(len(operand(task, 1).shape)))).text
-        if has_fill
-        else zero(source)
-    )
+    fill = program.load(_single(raw(operand(task, 1)))) if has_fill else Name(zero(source), source.dtype)
     inside = [
-        f"{place.text} >= {begin}ll && {place.text} < {begin + size}ll"
-        for place, begin, size in zip(at, begins, source.shape, strict=True)
-        if place is not None
+        f"${axis} >= {begin}ll && ${axis} < {begin + size}ll"
+        for axis, (begin, size) in enumerate(zip(begins, source.shape, strict=True))
+        if at[axis] is not None
     ]
     offset = -sum(begin * stride for begin, stride in zip(begins, source.strides, strict=True))
     seen = Layout(source.dtype, program.domain, source.strides, source.place, source.alignment)
     if not inside:
         return program.load(seen)
-    return program.fetch(seen, f"({offset}ll)", condition=" && ".join(inside), default=fill)
+    return program.fetch(seen, f"({offset}ll)", *at, fill, condition=" && ".join(inside), default=f"${len(at)}")
 
 
 _MIRRORS = {
@@ -227,10 +229,10 @@ def _mirrored_pad(program: KernelProgram, task: Task, source: Layout, at: Sequen
             continue
         begin, end = pads[axis], pads[rank + axis]
         kept = source.shape[axis] - max(-begin, 0) - max(-end, 0)
-        mirrored = _MIRRORS[mode].format(q=f"({place.text} - {max(begin, 0)}ll)", n=f"{kept}ll")
+        mirrored = _MIRRORS[mode].format(q=f"(${axis} - {max(begin, 0)}ll)", n=f"{kept}ll")
         terms.append(f"({mirrored} + {max(-begin, 0)}) * {source.strides[axis]}")
     seen = Layout(source.dtype, program.domain, tuple(strides), source.place, source.alignment)
-    return program.fetch(seen, " + ".join(terms)) if terms else program.load(seen)
+    return program.fetch(seen, " + ".join(terms), *at) if terms else program.load(seen)
 
 
 def _triangle(task: Task) -> KernelProgram:
@@ -240,12 +242,12 @@ def _triangle(task: Task) -> KernelProgram:
     x = program.load(source)
     row, column = program.coordinate(rank - 2), program.coordinate(rank - 1)
     if task.node.op.name == "trilu":
-        diagonal = f"{attrs['diagonal']}ll"
+        diagonal = Name(f"{attrs['diagonal']}ll", DType.I64)
     else:
-        diagonal = program.load(operand(task, 1).without(range(len(operand(task, 1).shape)))).text
+        diagonal = program.load(_single(operand(task, 1)))
     relation = ">=" if attrs["upper"] else "<="
-    kept = f"{column.text} - {row.text} {relation} {diagonal}"
-    program.store(program.define(source.dtype, f"{kept} ? {x.text} : {zero(source)}"), target)
+    form = f"$0 - $1 {relation} $2 ? $3 : {zero(source)}"
+    program.store(program.define(source.dtype, form, column, row, diagonal, x), target)
     return program
 
 
@@ -258,11 +260,11 @@ def _reversed_sequence(task: Task) -> KernelProgram:
     spread = [lengths.strides[0] if axis == batch else 0 for axis in range(rank)]
     until = program.load(Layout(lengths.dtype, target.shape, tuple(spread), lengths.place, lengths.alignment))
     size = f"{source.shape[time]}ll"
-    held = program.define(until.dtype, f"{until.text} < 0 ? 0ll : {until.text} > {size} ? {size} : {until.text}")
-    at = program.define(until.dtype, f"{step.text} < {held.text} ? {held.text} - 1 - {step.text} : {step.text}")
+    held = program.define(until.dtype, f"$0 < 0 ? 0ll : $0 > {size} ? {size} : $0", until)
+    at = program.define(until.dtype, "$0 < $1 ? $1 - 1 - $0 : $0", step, held)
     strides = tuple(0 if axis == time else stride for axis, stride in enumerate(source.strides))
     seen = Layout(source.dtype, target.shape, strides, source.place, source.alignment)
-    program.store(program.fetch(seen, f"{at.text} * {source.strides[time]}"), target)
+    program.store(program.fetch(seen, f"$0 * {source.strides[time]}", at), target)
     return program
 
 

@@ -16,7 +16,7 @@ from .launch import Candidate, Lowering, Task
 from .layouts import Layout, dense
 from .program import NOWHERE, KernelProgram, Lookup
 from .regions import FusedRegion, dtype_of, region_of, shape_of
-from .types import Name, has_code, literals
+from .types import Name, has_code, hole, literals
 
 
 class StatementBuilder:
@@ -73,18 +73,19 @@ class StatementBuilder:
             return
         operands = [None if value is None else self.name(value) for value in node.inputs]
         dtype = dtype_of(node.output)
-        made = expression(node.op.name, operands, node.attrs, dtype)
-        self.names[node.output] = self.program.define(dtype, made.text)
+        holes = [None if each is None else hole(index, each) for index, each in enumerate(operands)]
+        form = expression(node.op.name, holes, node.attrs, dtype).text
+        self.names[node.output] = self.program.define(dtype, form, *operands)
 
     def _draw(self, node: Node) -> None:
         *others, state = node.operands
         shape, stream = shape_of(node.output), node.attrs["stream"]
         assert isinstance(stream, int)
         place = self.program.position(self.seen(dense(DType.I64, shape, NOWHERE)))
-        arguments = arguments_of(*self._state(state), place, math.prod(shape), stream)
-        operands, dtype = [self.name(value) for value in others], dtype_of(node.output)
-        text = DRAWS[node.op.name](arguments, operands, node.attrs, dtype)
-        self.names[node.output] = self.program.define(dtype, text)
+        operands, dtype = (*self._state(state), place, *map(self.name, others)), dtype_of(node.output)
+        key, count, at, *own = (hole(index, each) for index, each in enumerate(operands))
+        form = DRAWS[node.op.name](arguments_of(key, count, at, math.prod(shape), stream), own, node.attrs, dtype)
+        self.names[node.output] = self.program.define(dtype, form, *operands)
 
     def _state(self, state: Value) -> tuple[Name, Name]:
         """The key of a random state, and how many draws were made with it."""

@@ -20,10 +20,10 @@ def print_program(program: KernelProgram) -> str:
     """The text of a kernel program, ending with a newline."""
     reduced = f", reduced along {list(program.reduced)}" if program.reduced else ""
     lines = [f"program over {list(program.domain)}{reduced}"]
-    lines += [f"  {each.name} = {_load_text(each)}" for each in program.loads]
-    lines += [f"  {each.name} = index, strides {list(each.layout.strides)}" for each in program.coordinates]
+    lines += [f"  {each.text} = {_load_text(each)}" for each in program.loads]
+    lines += [f"  {each.text} = index, strides {list(each.layout.strides)}" for each in program.coordinates]
     lines += [f"  {_item_text(each)}" for each in program.items]
-    lines += [f"  store {each.value} to {_layout_text(each.layout)}" for each in program.stores]
+    lines += [f"  store {each.value.text} to {_layout_text(each.layout)}" for each in program.stores]
     return "\n".join(lines) + "\n"
 
 
@@ -37,13 +37,13 @@ def _load_text(load: Load) -> str:
 
 def _item_text(item: Item) -> str:
     match item:
-        case Fetch(name, layout, offset, condition, default):
-            where = f" where {condition}, else {default}" if condition else ""
-            return f"{name} = fetch {_layout_text(layout)} + {offset}{where}"
-        case Reduction(name, ctype, functor, start, text):
-            return f"{name}: {ctype} = {functor} of {text} from {start}"
+        case Fetch(layout=layout):
+            where = f" where {item.of(item.condition)}, else {item.of(item.default)}" if item.condition else ""
+            return f"{item.text} = fetch {_layout_text(layout)} + {item.expression}{where}"
+        case Reduction(functor=functor, start=start):
+            return f"{item.text}: {item.ctype} = {functor} of {item.expression} from {start}"
         case _:
-            return f"{item.name}: {item.ctype} = {item.text}"
+            return f"{item.text}: {item.ctype} = {item.expression}"
 
 
 def _layout_text(layout: Layout) -> str:

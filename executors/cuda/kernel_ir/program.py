@@ -1,21 +1,20 @@
 """What a generated kernel computes at each index of a shape: loads, statements, reductions over axes, and stores.
 
 A `KernelProgram` is made by the families and turned into text by `flat`, or by `row_kernel` where it has reductions.
-Every value has a name; what a text uses is seen from the names in it.
+Every value is an object with a name. A computed one has a form, C++ with `$0`, `$1`, ... in the place of its operands,
+which are other values or literals: they are put in when the text is printed.
 """
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from ....ir.constant import Constant
 from ....ir.types import DType
+from .casts import converted
 from .launch import Argument, BufferPlace
 from .layouts import Layout, Space
-from .types import Name, computed, literals
-
-_NAMES = re.compile(r"\b(?:ld|at|v|fd|fx)[0-9]+\b")
+from .types import Name, filled, hole, literals
 
 RAW = {1: DType.U8, 2: DType.U16, 4: DType.U32, 8: DType.U64}
 
@@ -37,82 +36,84 @@ class Lookup:
     stride: int
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+@dataclass(frozen=True, slots=True, eq=False)
+class Value(Name):
+    """What a program knows by a name at each index."""
+
+    operands: tuple[Name | None, ...] = field(default=(), kw_only=True)
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    @property
+    def uses(self) -> "list[Value]":
+        """The values among its operands."""
+        return [each for each in self.operands if isinstance(each, Value)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Load(Value):
     """A tensor that is read at each index: from memory, through a `lookup`, or from literals in a `table`."""
 
-    name: str
     layout: Layout
     lookup: Lookup | None = None
     table: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Coordinate:
+@dataclass(frozen=True, slots=True, eq=False)
+class Coordinate(Value):
     """A sum of indices, each times its stride, such as the index along one axis; its layout has no memory behind it."""
 
-    name: str
     layout: Layout
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """A value of each index: `text`, of type `ctype`."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Item(Value):
+    """A value that is computed: `form` of its operands."""
 
-    name: str
-    ctype: str
-    text: str
+    form: str
 
     @property
-    def uses(self) -> frozenset[str]:
-        """The names in its text."""
-        return frozenset(_NAMES.findall(self.text))
+    def expression(self) -> str:
+        """The form with its operands."""
+        return self.of(self.form)
+
+    def of(self, form: str) -> str:
+        """Any form with its operands."""
+        return filled(form, self.operands)
 
 
-@dataclass(frozen=True, slots=True)
-class Fetch:
-    """An element of a tensor at a computed place: `offset` elements from where its layout says.
+@dataclass(frozen=True, slots=True, eq=False)
+class Fetch(Item):
+    """An element of a tensor at a computed place: `form` elements from where its layout says.
 
-    With a `condition`, what does not meet it is not read: `default` then.
+    With a `condition`, what does not meet it is not read: `default` then. Both are forms of the same operands.
     """
 
-    name: str
     layout: Layout
-    offset: str
     condition: str = ""
     default: str = ""
 
-    @property
-    def uses(self) -> frozenset[str]:
-        """The names in its texts."""
-        return frozenset(_NAMES.findall(f"{self.offset} {self.condition} {self.default}"))
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Reduction(Item):
+    """`form` of each index combined over the reduced axes by `functor`, a struct of the prelude, from `start`."""
 
-@dataclass(frozen=True, slots=True)
-class Reduction:
-    """`text` of each index combined over the reduced axes by `functor`, a struct of the prelude, from `start`."""
-
-    name: str
-    ctype: str
     functor: str
+    accumulator: str
     start: str
-    text: str
 
     @property
-    def uses(self) -> frozenset[str]:
-        """The names in its text."""
-        return frozenset(_NAMES.findall(self.text))
+    def ctype(self) -> str:
+        """The C++ type in which it is combined."""
+        return self.accumulator
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
     """A value that is written at each index, or once for all along the reduced axes that it does not depend on."""
 
-    value: str
+    value: Name
     layout: Layout
-
-
-Item = Statement | Fetch | Reduction
 
 
 @dataclass
@@ -126,56 +127,66 @@ class KernelProgram:
     items: list[Item] = field(default_factory=list[Item])
     stores: list[Store] = field(default_factory=list[Store])
 
-    def load(self, layout: Layout, lookup: Lookup | None = None) -> Name:
+    def load(self, layout: Layout, lookup: Lookup | None = None) -> Load:
         """The elements of a tensor that broadcasts to the domain."""
-        made = Load(f"ld{len(self.loads)}", layout.broadcast(self.domain), lookup)
-        self.loads.append(made)
-        return Name(made.name, layout.dtype)
+        self.loads.append(Load(f"ld{len(self.loads)}", layout.dtype, layout.broadcast(self.domain), lookup))
+        return self.loads[-1]
 
-    def table(self, constant: Constant, layout: Layout) -> Name:
+    def table(self, constant: Constant, layout: Layout) -> Load:
         """The elements of a small constant, which `layout` spreads over the domain."""
-        made = Load(f"ld{len(self.loads)}", layout.broadcast(self.domain), table=tuple(literals(constant)))
-        self.loads.append(made)
-        return Name(made.name, constant.dtype)
+        name, seen = f"ld{len(self.loads)}", layout.broadcast(self.domain)
+        self.loads.append(Load(name, constant.dtype, seen, table=tuple(literals(constant))))
+        return self.loads[-1]
 
-    def coordinate(self, axis: int) -> Name:
+    def coordinate(self, axis: int) -> Coordinate:
         """The index along an axis, as i64."""
         strides = tuple(int(other == axis) for other in range(len(self.domain)))
         return self.position(Layout(DType.I64, self.domain, strides, NOWHERE, 1))
 
-    def position(self, layout: Layout) -> Name:
+    def position(self, layout: Layout) -> Coordinate:
         """Where an element of `layout`, a tensor without memory, lies behind its first one, as i64."""
         layout = layout.broadcast(self.domain)
         for known in self.coordinates:
             if known.layout == layout:
-                return Name(known.name, DType.I64)
-        made = Coordinate(f"at{len(self.coordinates)}", layout)
-        self.coordinates.append(made)
-        return Name(made.name, DType.I64)
+                return known
+        self.coordinates.append(Coordinate(f"at{len(self.coordinates)}", DType.I64, layout))
+        return self.coordinates[-1]
 
-    def define(self, dtype: DType, text: str, ctype: str = "") -> Name:
+    def define(self, dtype: DType, form: str, *operands: Name | None) -> Item:
         """A value computed from others."""
-        made = Statement(f"v{len(self.items)}", ctype or computed(dtype), text)
-        self.items.append(made)
-        return Name(made.name, dtype)
+        self.items.append(Item(f"v{len(self.items)}", dtype, form, operands=operands))
+        return self.items[-1]
 
-    def fetch(self, layout: Layout, offset: str, *, condition: str = "", default: str = "") -> Name:
+    def convert(self, value: Name, to: DType, *, saturate: bool = True) -> Item:
+        """A value as another type: see the op `cast`."""
+        return self.define(to, converted(hole(0, value), to, saturate=saturate), value)
+
+    def fetch(
+        self, layout: Layout, offset: str, *operands: Name | None, condition: str = "", default: str = ""
+    ) -> Item:
         """An element of a tensor at a computed offset from where `layout`, over the domain, says."""
-        made = Fetch(f"fx{len(self.items)}", layout.broadcast(self.domain), offset, condition, default)
-        self.items.append(made)
-        return Name(made.name, layout.dtype)
+        name, seen = f"fx{len(self.items)}", layout.broadcast(self.domain)
+        self.items.append(Fetch(name, layout.dtype, offset, seen, condition, default, operands=operands))
+        return self.items[-1]
 
-    def reduce(self, functor: str, ctype: str, start: str, text: str, dtype: DType) -> Name:
+    def reduce(
+        self, functor: str, accumulator: str, start: str, dtype: DType, form: str, *operands: Name | None
+    ) -> Item:
         """Something of each index reduced over the reduced axes."""
-        made = Reduction(f"fd{len(self.items)}", ctype, functor, start, text)
-        self.items.append(made)
-        return Name(made.name, dtype)
+        name = f"fd{len(self.items)}"
+        self.items.append(Reduction(name, dtype, form, functor, accumulator, start, operands=operands))
+        return self.items[-1]
 
     def store(self, value: Name, layout: Layout) -> None:
         """Writes a value. A layout over the kept axes only has size 1 along the reduced ones."""
-        self.stores.append(Store(value.text, layout.broadcast(self.domain)))
+        self.stores.append(Store(value, layout.broadcast(self.domain)))
 
     # ---- what is known of it
+
+    @property
+    def values(self) -> list[Value]:
+        """All values, each behind those that it uses."""
+        return [*self.loads, *self.coordinates, *self.items]
 
     @property
     def fetches(self) -> list[Fetch]:
@@ -203,16 +214,16 @@ class KernelProgram:
         """A key for each of `layouts`: the pointer's name for what lies in memory."""
         return [
             *(f"r{index}" for index in range(len(self.stores))),
-            *(f"p_{load.name}" for load in self.loads),
-            *(f"i_{load.name}" for load in self.loads if load.lookup is not None),
-            *(f"p_{fetch.name}" for fetch in self.fetches),
-            *(coordinate.name for coordinate in self.coordinates),
+            *(f"p_{load.text}" for load in self.loads),
+            *(f"i_{load.text}" for load in self.loads if load.lookup is not None),
+            *(f"p_{fetch.text}" for fetch in self.fetches),
+            *(coordinate.text for coordinate in self.coordinates),
         ]
 
     def pointers(self) -> Iterator[tuple[str, Layout, bool]]:
         """Name, layout and whether it is written, of each tensor that lies in memory."""
-        tables = {f"p_{load.name}" for load in self.loads if load.table}
-        own = {coordinate.name for coordinate in self.coordinates}
+        tables = {f"p_{load.text}" for load in self.loads if load.table}
+        own = {coordinate.text for coordinate in self.coordinates}
         for index, (name, layout) in enumerate(zip(self.tensors, self.layouts, strict=True)):
             if name not in tables and name not in own:
                 yield name, layout, index < len(self.stores)

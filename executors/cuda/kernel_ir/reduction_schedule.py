@@ -1,15 +1,17 @@
 """What a program with reductions knows when: each value's level and stage, and the index space as rows of elements."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cached_property
+from typing import TypeGuard
 
 from .flat import reaches_of, vector_width
 from .layouts import Layout, Space
-from .program import Fetch, KernelProgram, Load, Reduction
+from .program import Fetch, Item, KernelProgram, Load, Reduction, Value
+from .types import Name
 
 
 class ReductionSchedule:
-    """Levels and stages of a program's names.
+    """Levels and stages of a program's values.
 
     A value is of row level when it is the same for all elements of a row. What a reduction gives is of row level, and
     known one stage after what it reduces.
@@ -17,9 +19,8 @@ class ReductionSchedule:
 
     def __init__(self, program: KernelProgram) -> None:
         self.program = program
-        self.items = {item.name: item for item in program.items}
-        self.row_names: set[str] = set()
-        self.stages: dict[str, int] = {}
+        self.row_values: set[Value] = set()
+        self.stages: dict[Value, int] = {}
         self._classify()
         kept = [axis for axis in range(len(program.domain)) if axis not in program.reduced]
         whole, leader = program.space(), self._leader()
@@ -36,21 +37,21 @@ class ReductionSchedule:
 
     def _classify(self) -> None:
         for load in self.program.loads:
-            self._add(load.name, 0, self._is_fixed(load.layout) and self._has_fixed_lookup(load))
+            self._add(load, 0, self._is_fixed(load.layout) and self._has_fixed_lookup(load))
         for coordinate in self.program.coordinates:
-            self._add(coordinate.name, 0, self._is_fixed(coordinate.layout))
+            self._add(coordinate, 0, self._is_fixed(coordinate.layout))
         for item in self.program.items:
-            stage = max((self.stages[name] for name in item.uses), default=0)
-            is_row = all(name in self.row_names for name in item.uses)
+            stage = max((self.stages[value] for value in item.uses), default=0)
+            is_row = self.row_values.issuperset(item.uses)
             if isinstance(item, Reduction):
-                self._add(item.name, stage + 1, is_row=True)
+                self._add(item, stage + 1, is_row=True)
             else:
-                self._add(item.name, stage, is_row and (not isinstance(item, Fetch) or self._is_fixed(item.layout)))
+                self._add(item, stage, is_row and (not isinstance(item, Fetch) or self._is_fixed(item.layout)))
 
-    def _add(self, name: str, stage: int, is_row: bool) -> None:
-        self.stages[name] = stage
+    def _add(self, value: Value, stage: int, is_row: bool) -> None:
+        self.stages[value] = stage
         if is_row:
-            self.row_names.add(name)
+            self.row_values.add(value)
 
     def _is_fixed(self, layout: Layout) -> bool:
         """Whether a tensor has one element for each row."""
@@ -61,8 +62,7 @@ class ReductionSchedule:
 
     def _is_row_store(self, index: int) -> bool:
         store = self.program.stores[index]
-        is_row = store.value not in self.stages or store.value in self.row_names
-        return is_row and self._is_fixed(store.layout)
+        return not self.is_element(store.value) and self._is_fixed(store.layout)
 
     @cached_property
     def element_stores(self) -> tuple[int, ...]:
@@ -81,40 +81,37 @@ class ReductionSchedule:
 
     def reductions(self, stage: int) -> list[Reduction]:
         """The reductions that read elements of `stage`."""
-        return [item for item in self.program.reductions if self.stages[item.name] == stage + 1]
+        return [item for item in self.program.reductions if self.stages[item] == stage + 1]
 
     @property
     def passes(self) -> int:
         """How many stages read elements."""
         return sum(bool(self.targets(stage)) for stage in range(self.last + 1))
 
-    def targets(self, stage: int) -> set[str]:
+    def targets(self, stage: int) -> set[Value]:
         """The element values that reductions read in the pass of a stage; in the last one also results."""
-        names = {name for reduction in self.reductions(stage) for name in reduction.uses}
+        found: set[Name] = {value for reduction in self.reductions(stage) for value in reduction.uses}
         if stage == self.last:
-            names |= {self.program.stores[index].value for index in self.element_stores}
-        return {name for name in names if self.is_element(name)}
+            found |= {self.program.stores[index].value for index in self.element_stores}
+        return {value for value in found if self.is_element(value)}
 
-    def is_element(self, name: str) -> bool:
-        """Whether a name stands for a value of each element."""
-        return name in self.stages and name not in self.row_names
+    def is_element(self, value: Name) -> TypeGuard[Value]:
+        """Whether it is a value of each element."""
+        return isinstance(value, Value) and value not in self.row_values
 
-    def closure(self, targets: Iterable[str], known: Iterable[str] = ()) -> set[str]:
+    def closure(self, targets: Iterable[Value], known: Collection[Value] = ()) -> set[Value]:
         """The element values that have to be computed for `targets` where `known` ones are there already."""
-        found, done, pending = set[str](), set(known), list(targets)
+        found, pending = set[Value](), list(targets)
         while pending:
-            name = pending.pop()
-            if name in found or name in done or not self.is_element(name):
-                continue
-            found.add(name)
-            if name in self.items:
-                pending += self.items[name].uses
+            value = pending.pop()
+            if value not in found and value not in known and self.is_element(value):
+                found.add(value)
+                pending += value.uses
         return found
 
-    def uses(self, names: Iterable[str]) -> set[str]:
-        """The element values that the statements among `names` use."""
-        used = {use for name in names if name in self.items for use in self.items[name].uses}
-        return {name for name in used if self.is_element(name)}
+    def uses(self, values: Iterable[Value]) -> set[Value]:
+        """The element values that `values` use."""
+        return {use for value in values for use in value.uses if self.is_element(use)}
 
     @property
     def row_length(self) -> int:
@@ -146,18 +143,18 @@ class ReductionSchedule:
         return max((len(kept) for _, kept in schedule(self)), default=0)
 
 
-def schedule(analysis: ReductionSchedule) -> list[tuple[set[str], list[str]]]:
+def schedule(analysis: ReductionSchedule) -> list[tuple[set[Value], list[Item]]]:
     """For the pass of each stage over registers: the element values that it computes, and those kept for later ones."""
-    computed: list[set[str]] = []
-    done: set[str] = set()
+    computed: list[set[Value]] = []
+    done = set[Value]()
     for stage in range(analysis.last + 1):
         needed = analysis.closure(analysis.targets(stage), known=done)
         computed.append(needed)
-        done |= {name for name in needed if name in analysis.items}
-    passes: list[tuple[set[str], list[str]]] = []
+        done.update(value for value in needed if isinstance(value, Item))
+    passes: list[tuple[set[Value], list[Item]]] = []
     for stage, needed in enumerate(computed):
-        later = set[str]()
+        later = set[Value]()
         for other in range(stage + 1, analysis.last + 1):
             later |= analysis.uses(computed[other]) | analysis.targets(other)
-        passes.append((needed, [item.name for item in analysis.program.items if item.name in later & needed]))
+        passes.append((needed, [item for item in analysis.program.items if item in later & needed]))
     return passes

@@ -11,23 +11,21 @@ Results for each element are written in the last pass, after everything that is 
 read what lies there: results may lie over operands.
 """
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from .flat import IndexWalk, TensorAccess, element_lines, item_lines, load_lines, offsets_type, table_lines, tensors_of
 from .layouts import Space, index_lines, offset_text
-from .program import Fetch, Item, Load, Reduction
+from .program import Item, Load, Reduction, Value
 from .reduction_schedule import ReductionSchedule, schedule
 from .thread_groups import ThreadGroup
-from .types import computed
+from .types import Name
 
 MOST_BATCHED = 8
 BATCH_BYTES = 128
 """Elements that a thread has on their way at a time where they are not kept: vectors, and bytes."""
 
 _UNROLL = '_Pragma("unroll")'
-_NAMES = re.compile(r"\b(?:ld|at|v|fd|fx)[0-9]+\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +71,8 @@ class RowKernel:
         """Accesses from the first element of the first row on."""
         tensors = tensors_of(self.program, space, width, "a_")
         for coordinate in self.program.coordinates:
-            tensor = tensors[coordinate.name]
-            tensors[coordinate.name] = replace(tensor, offset=f"b_{coordinate.name} + {tensor.offset}")
+            tensor = tensors[coordinate.text]
+            tensors[coordinate.text] = replace(tensor, offset=f"b_{coordinate.text} + {tensor.offset}")
         return tensors
 
     def text(self) -> str:
@@ -90,7 +88,7 @@ class RowKernel:
                 lines += [*self._row_statements(stage), *self._pass(stage)]
         lines += self._row_results()
         partials = (
-            [f"{reduction.ctype}* q_{reduction.name}" for reduction in self.program.reductions]
+            [f"{reduction.ctype}* q_{reduction.text}" for reduction in self.program.reductions]
             if self.part is not None
             else []
         )
@@ -126,63 +124,60 @@ class RowKernel:
             const = "" if is_written else "const "
             lines.append(f"{const}{layout.ctype}* a_{name} = {name} + ({self._row_offset(name)});")
         for coordinate in self.program.coordinates:
-            lines.append(f"const i64 b_{coordinate.name} = {self._row_offset(coordinate.name)};")
+            lines.append(f"const i64 b_{coordinate.text} = {self._row_offset(coordinate.text)};")
         return lines
 
     # ---- values of a row: arrays over the rows of the thread, filled in loops over `e`
 
-    def _for_each_row(self, body: Sequence[str], defined: str = "") -> list[str]:
-        """`body`, which defines a name itself, for each of the thread's rows; what is known has its own name there."""
+    def _for_each_row(self, body: Sequence[str], used: Iterable[Name] = ()) -> list[str]:
+        """`body` for each of the thread's rows; the row values that it uses have their own names there."""
         if not body:
             return []
-        known = self._known(body, "e", defined)
+        known = self._known(used, "e")
         return [f"{_UNROLL} for (int e = 0; e < {self.each}; e++) {{", "const int w = e;", *known, *body, "}"]
 
-    def _known(self, body: Sequence[str], index: str, defined: str = "") -> list[str]:
-        """The row values that `body` uses, of the row `index`."""
-        used = set(_NAMES.findall(" ".join(body))) - {defined}
-        return [f"const {ctype} {name} = {name}_[{index}];" for name, ctype in self._row_types() if name in used]
+    def _known(self, used: Iterable[Name], index: str) -> list[str]:
+        """The row values among `used`, of the row `index`."""
+        known = self.analysis.row_values.intersection(used)
+        return [f"const {each.ctype} {each.text} = {each.text}_[{index}];" for each in self._in_order(known)]
 
-    def _row_types(self) -> list[tuple[str, str]]:
-        """What is known of a row, and its C++ type."""
-        loads = [(load.name, computed(load.layout.dtype)) for load in self.program.loads]
-        places = [(coordinate.name, "i64") for coordinate in self.program.coordinates]
-        items = [(item.name, _ctype(item)) for item in self.program.items]
-        return [each for each in (*loads, *places, *items) if each[0] in self.analysis.row_names]
+    def _in_order(self, values: Collection[Value]) -> list[Value]:
+        return [value for value in self.program.values if value in values]
 
     def _row_operands(self) -> list[str]:
         """What is loaded once for each row."""
-        row_names = self.analysis.row_names
-        loads = [load for load in self.program.loads if load.name in row_names]
-        places = [coordinate.name for coordinate in self.program.coordinates if coordinate.name in row_names]
-        lines = [f"{computed(load.layout.dtype)} {load.name}_[{self.each}];" for load in loads]
-        lines += [f"i64 {name}_[{self.each}];" for name in places]
-        body = [f"{load.name}_[e] = {self._row_load(load)};" for load in loads]
-        body += [f"{name}_[e] = b_{name} + e * {self._step(name)};" for name in places]
+        operands = [each for each in self._in_order(self.analysis.row_values) if not isinstance(each, Item)]
+        lines = [f"{each.ctype} {each.text}_[{self.each}];" for each in operands]
+        body = [f"{each.text}_[e] = {self._row_operand(each)};" for each in operands]
         return [*lines, *self._for_each_row(body)]
+
+    def _row_operand(self, value: Value) -> str:
+        if isinstance(value, Load):
+            return self._row_load(value)
+        return f"b_{value.text} + e * {self._step(value.text)}"
 
     def _step(self, tensor: str) -> int:
         """From a row of the thread to the next one, in elements of a tensor."""
         return self.analysis.rows.inner(self.program.tensors.index(tensor)) if self.each > 1 else 0
 
     def _row_load(self, load: Load) -> str:
-        pointer = f"p_{load.name}"
+        pointer = f"p_{load.text}"
         step = self._step(pointer)
         if load.table:
-            return f"t_{load.name}[{self._row_offset(pointer)} + e * {step}]"
+            return f"t_{load.text}[{self._row_offset(pointer)} + e * {step}]"
         if load.lookup is None:
             return f"get(a_{pointer}[e * {step}])"
-        index = f"a_i_{load.name}[e * {self._step(f'i_{load.name}')}]"
+        index = f"a_i_{load.text}[e * {self._step(f'i_{load.text}')}]"
         return f"get(a_{pointer}[e * {step} + place_of({index}, {load.lookup.size}) * {load.lookup.stride}])"
 
     def _row_statements(self, stage: int) -> list[str]:
         """What is known of a row once the reductions before `stage` are done."""
-        known = [item for item in self.program.items if item.name in self.analysis.row_names]
-        items = [item for item in known if self.analysis.stages[item.name] == stage and not isinstance(item, Reduction)]
+        known = [item for item in self.program.items if item in self.analysis.row_values]
+        items = [item for item in known if self.analysis.stages[item] == stage and not isinstance(item, Reduction)]
         lines: list[str] = []
         for item in items:
-            body = [*item_lines(self.walk, [item]), f"{item.name}_[e] = {item.name};"]
-            lines += [f"{_ctype(item)} {item.name}_[{self.each}];", *self._for_each_row(body, item.name)]
+            body = [*item_lines(self.walk, [item]), f"{item.text}_[e] = {item.text};"]
+            lines += [f"{item.ctype} {item.text}_[{self.each}];", *self._for_each_row(body, item.uses)]
         return lines
 
     def _row_results(self) -> list[str]:
@@ -193,7 +188,7 @@ class RowKernel:
         for index in self.analysis.row_stores:
             tensor, value = self.walk.tensors[f"r{index}"], self.program.stores[index].value
             lines.append(f"{tensor.pack_of(self.each)} z{index};")
-            lines += self._for_each_row([f"put(z{index}.v[e], {value});"])
+            lines += self._for_each_row([f"put(z{index}.v[e], {value.text});"], [value])
             lines.append(self._row_write(index, tensor))
         return [f"if (t == 0 && is_row{first}) {{", *lines, "}"]
 
@@ -207,7 +202,7 @@ class RowKernel:
 
     def _group_reduction(self, reduction: Reduction) -> list[str]:
         """The threads' findings reduced, in place."""
-        template, name = self.group.reduce.format(reduction.functor), reduction.name
+        template, name = self.group.reduce.format(reduction.functor), reduction.text
         if not self.group.shared:
             return [f"{name}_[0] = {template}({name}_[0]);"] if self.group.size > 1 else []
         shared = f"__shared__ {reduction.ctype} s_{name}[{self.group.shared}];"
@@ -217,15 +212,15 @@ class RowKernel:
 
     def _started(self, reduction: Reduction) -> list[str]:
         """A reduction before it has seen anything."""
-        fill = f"{_UNROLL} for (int e = 0; e < {self.each}; e++) {reduction.name}_[e] = {reduction.start};"
-        return [f"{reduction.ctype} {reduction.name}_[{self.each}];", fill]
+        fill = f"{_UNROLL} for (int e = 0; e < {self.each}; e++) {reduction.text}_[e] = {reduction.start};"
+        return [f"{reduction.ctype} {reduction.text}_[{self.each}];", fill]
 
     def _gathered_reductions(self, stage: int) -> list[str]:
         """The reductions of an earlier stage, from what the blocks of its kernel found."""
         assert self.part is not None
         lines: list[str] = []
         for reduction in self.analysis.reductions(stage):
-            name = reduction.name
+            name = reduction.text
             read = f"q_{name}[({self.ctype})s * {self.analysis.row_count} + row + e]"
             lines += [
                 *self._started(reduction),
@@ -240,21 +235,20 @@ class RowKernel:
         lines = self._group_reduction(reduction)
         if self.part is None:
             return lines
-        place = f"q_{reduction.name}[({self.ctype})blockIdx.y * {self.analysis.row_count} + row + e]"
+        place = f"q_{reduction.text}[({self.ctype})blockIdx.y * {self.analysis.row_count} + row + e]"
         loop = f"{_UNROLL} for (int e = 0; e < {self.each}; e++)"
-        return [*lines, f"if (t == 0 && is_row) {loop} {place} = {reduction.name}_[e];"]
+        return [*lines, f"if (t == 0 && is_row) {loop} {place} = {reduction.text}_[e];"]
 
     # ---- passes over the elements
 
-    def _loads(self, names: Iterable[str]) -> list[Load]:
-        wanted = {name for name in names if self.analysis.is_element(name)}
-        return [load for load in self.program.loads if load.name in wanted and not load.table]
+    def _loads(self, wanted: Collection[Value]) -> list[Load]:
+        return [load for load in self.program.loads if load in wanted and not load.table]
 
     def _registers(self, loads: Sequence[Load], rounds: int) -> list[str]:
-        return [f"{self.walk.tensors[f'p_{load.name}'].pack} x_{load.name}[{rounds}];" for load in loads]
+        return [f"{self.walk.tensors[f'p_{load.text}'].pack} x_{load.text}[{rounds}];" for load in loads]
 
     def _loads_into_registers(self) -> list[str]:
-        loads = self._loads({name for needed, _ in self.schedule for name in needed})
+        loads = self._loads({value for needed, _ in self.schedule for value in needed})
         if not loads or not self.vectors:
             return []
         body = self._each_vector(load_lines(self.walk, loads, "[u]"), "t", str(self.vectors), self.rounds)
@@ -290,9 +284,7 @@ class RowKernel:
         lines = [line for reduction in reductions for line in self._started(reduction)]
         kept = self.schedule[stage][1] if self.in_registers else []
         if self.vectors and (reductions or stores or kept):
-            lines += [
-                f"{_ctype(self.analysis.items[name])} k_{name}[{self.rounds * self.walk.width}];" for name in kept
-            ]
+            lines += [f"{item.ctype} k_{item.text}[{self.rounds * self.walk.width}];" for item in kept]
             needed = (
                 self.schedule[stage][0] if self.in_registers else self.analysis.closure(self.analysis.targets(stage))
             )
@@ -302,35 +294,37 @@ class RowKernel:
         return lines
 
     def _element_body(
-        self, stage: int, reductions: Sequence[Reduction], stores: Sequence[int], kept: Sequence[str]
+        self, stage: int, reductions: Sequence[Reduction], stores: Sequence[int], kept: Sequence[Item]
     ) -> list[str]:
         walk, analysis = self.walk, self.analysis
         targets = analysis.targets(stage)
         needed = self.schedule[stage][0] if self.in_registers else analysis.closure(targets)
         head = [f"{walk.tensors[f'r{index}'].pack} y{index};" for index in stores]
         head.append(f"{_UNROLL} for (int w = 0; w < {walk.width}; w++) {{")
-        lines = element_lines(walk, self.program, sorted(needed), "[u]")
-        recalled = (analysis.uses(needed) | targets) - needed if self.in_registers else set()
+        lines = element_lines(walk, self.program, needed, "[u]")
+        recalled = (analysis.uses(needed) | targets) - needed if self.in_registers else set[Value]()
         lines += [
-            f"const {_ctype(analysis.items[name])} {name} = k_{name}[u * {walk.width} + w];"
-            for name in sorted(recalled)
+            f"const {each.ctype} {each.text} = k_{each.text}[u * {walk.width} + w];"
+            for each in sorted(recalled, key=lambda value: value.text)
         ]
-        lines += item_lines(walk, [item for item in self.program.items if item.name in needed])
-        lines += [f"k_{name}[u * {walk.width} + w] = {name};" for name in kept]
+        lines += item_lines(walk, [item for item in self.program.items if item in needed])
+        lines += [f"k_{each.text}[u * {walk.width} + w] = {each.text};" for each in kept]
         row = "w" if self.each > 1 else "0"
         lines += [
-            f"{each.name}_[{row}] = {each.functor}::next({each.name}_[{row}], ({each.ctype})({each.text}));"
+            f"{each.text}_[{row}] = {each.functor}::next({each.text}_[{row}], ({each.ctype})({each.expression}));"
             for each in reductions
         ]
-        lines += [f"put(y{index}.v[w], {self.program.stores[index].value});" for index in stores]
-        lines = [*head, *self._known(lines, row), *lines, "}"]
+        results = [self.program.stores[index].value for index in stores]
+        lines += [f"put(y{index}.v[w], {value.text});" for index, value in zip(stores, results, strict=True)]
+        used = [use for value in (*needed, *reductions) for use in value.uses]
+        lines = [*head, *self._known([*used, *results], row), *lines, "}"]
         writes = [walk.tensors[f"r{index}"].write(f"y{index}") for index in stores]
         return [*lines, *([f"if (is_row) {{ {' '.join(writes)} }}"] if writes else [])]
 
 
 def batch_of(analysis: ReductionSchedule, width: int) -> int:
     """How many vectors of every load a thread has on their way where they are not kept."""
-    loads = [load for load in analysis.program.loads if analysis.is_element(load.name) and not load.table]
+    loads = [load for load in analysis.program.loads if analysis.is_element(load) and not load.table]
     loaded = sum(load.layout.itemsize for load in loads) * width
     return max(1, min(MOST_BATCHED, BATCH_BYTES // max(loaded, 1)))
 
@@ -339,7 +333,3 @@ def share_of(vectors: int, count: int, step: int) -> int:
     """How many of a row's vectors each of about `count` blocks gets, which takes `step` at a time: whole steps."""
     share = -(-vectors // count)
     return round(share / step) * step if share > step else share
-
-
-def _ctype(item: Item) -> str:
-    return computed(item.layout.dtype) if isinstance(item, Fetch) else item.ctype

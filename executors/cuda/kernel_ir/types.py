@@ -1,7 +1,9 @@
 """How element types are stored and computed in generated CUDA code."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from string import Template
 
 import numpy as np
 
@@ -74,6 +76,20 @@ class Name:
     def ctype(self) -> str:
         """Its C++ type."""
         return computed(self.dtype)
+
+
+class _Form(Template):
+    idpattern = "[0-9]+"
+
+
+def hole(index: int, operand: Name) -> Name:
+    """`$0`, `$1`, ...: what a form is written with in the place of an operand."""
+    return Name(f"${index}", operand.dtype)
+
+
+def filled(form: str, operands: Sequence[Name | None]) -> str:
+    """The text of a form, an expression with `$0`, `$1`, ... where its operands stand."""
+    return _Form(form).substitute({str(index): each.text for index, each in enumerate(operands) if each is not None})
 
 
 def number(value: float, ctype: str) -> str:

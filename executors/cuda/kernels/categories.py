@@ -53,10 +53,10 @@ def _lower_multinomial(task: Task) -> Iterator[Candidate]:
     ]
     summing = [
         *locate,
-        f"__shared__ double folds[{_WARPS}];",
+        f"__shared__ double shared[{_WARPS}];",
         "double most = -INFINITE;",
         f"for (int b = threadIdx.x; b < {parts}; b += {THREADS}) most = greatest(most, maxima[row * {parts} + b]);",
-        f"most = block_reduce<max_of, {_WARPS}>(most, folds);",
+        f"most = block_reduce<max_of, {_WARPS}>(most, shared);",
         f"double own[{ITEMS}], upto = 0;",
         f"{each} own[i] = upto += exp({element} - most);",
         "const double mine = upto;",

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 
 from ....ir.ops.rules import normal_axis
 from ....ir.types import DType, Kind
-from ..kernel_ir.casts import converted
 from ..kernel_ir.kernels import at, ordered_like, per_position, reach_type, read, written
 from ..kernel_ir.launch import Candidate, Lowering, Task
 from ..kernel_ir.layouts import Layout
@@ -27,14 +26,13 @@ def _batch_norm(task: Task) -> KernelProgram:
     ctype, suffix = computed(dtype), "" if dtype is DType.F64 else "f"
     value = program.load(x)
     scale, bias, mean, var = (
-        program.define(dtype, f"({ctype}){program.load(_per_channel(operand(task, index), len(x.shape))).text}")
+        program.define(dtype, f"({ctype})$0", program.load(_per_channel(operand(task, index), len(x.shape))))
         for index in range(1, 5)
     )
     epsilon = number(task.node.attrs["epsilon"], ctype)
-    factor = program.define(dtype, f"{scale.text} / sqrt{suffix}({var.text} + ({epsilon}))")
-    centered = program.define(dtype, f"({ctype}){value.text} - {mean.text}")
-    y = program.define(dtype, f"{centered.text} * {factor.text} + {bias.text}")
-    program.store(Name(y.text, x.dtype), target)
+    factor = program.define(dtype, f"$0 / sqrt{suffix}($1 + ({epsilon}))", scale, var)
+    centered = program.define(dtype, f"({ctype})$0 - $1", value, mean)
+    program.store(program.define(dtype, "$0 * $1 + $2", centered, factor, bias), target)
     return program
 
 
@@ -83,7 +81,7 @@ def _parameter(program: KernelProgram, task: Task, index: int, axis: int) -> Nam
     strides = tuple(0 if other == axis else stride for other, stride in enumerate(layout.strides))
     seen = Layout(layout.dtype, program.domain, strides, layout.place, layout.alignment)
     block = program.coordinate(axis)
-    return program.fetch(seen, f"{block.text} / {block_size}ll * {layout.strides[axis]}")
+    return program.fetch(seen, f"$0 / {block_size}ll * {layout.strides[axis]}", block)
 
 
 def _axis(task: Task) -> int:
@@ -101,19 +99,18 @@ def _quantized(task: Task) -> KernelProgram:
     scale, zero = (_parameter(program, task, index, _axis(task)) for index in (1, 2))
     assert scale is not None
     working = attrs["precision"] or next((d for d in (scale.dtype, x.dtype) if d in _REAL), DType.F32)
-    wide = [program.define(DType.F32, converted(Name(each.text, each.dtype), working)) for each in (x, scale)]
-    quotient = program.define(DType.F32, f"{wide[0].text} / {wide[1].text}")
-    rounded = program.define(DType.F32, converted(quotient, working))
-    offset = "0.0f" if zero is None else f"(float){zero.text}"
+    wide = [program.convert(each, working) for each in (x, scale)]
+    rounded = program.convert(program.define(DType.F32, "$0 / $1", *wide), working)
     to: DType = attrs["to"]
     if to.is_integer:
         low = -(2 ** (to.bits - 1)) if to.kind is Kind.INT else 0
         high = 2 ** (to.bits - (to.kind is Kind.INT)) - 1
-        moved = program.define(DType.F32, f"rintf({rounded.text}) + {offset}")
-        held = program.define(DType.F32, f"least(greatest({moved.text}, {low}.0f), {high}.0f)")
+        offset = "0.0f" if zero is None else "(float)$1"
+        moved = program.define(DType.F32, f"rintf($0) + {offset}", rounded, zero)
+        held = program.define(DType.F32, f"least(greatest($0, {low}.0f), {high}.0f)", moved)
     else:
-        held = program.define(DType.F32, rounded.text if zero is None else f"{rounded.text} + {offset}")
-    program.store(program.define(to, converted(held, to, saturate=attrs["saturate"])), target)
+        held = program.define(DType.F32, "$0" if zero is None else "$0 + (float)$1", rounded, zero)
+    program.store(program.convert(held, to, saturate=attrs["saturate"]), target)
     return program
 
 
@@ -123,9 +120,8 @@ def _dequantized(task: Task) -> KernelProgram:
     x = program.load(operand(task))
     scale, zero = (_parameter(program, task, index, _axis(task)) for index in (1, 2))
     assert scale is not None
-    offset = "" if zero is None else f" - (float){zero.text}"
-    y = program.define(DType.F32, f"((float){x.text}{offset}) * (float){scale.text}")
-    program.store(Name(y.text, target.dtype), target)
+    form = f"((float)$0{'' if zero is None else ' - (float)$2'}) * (float)$1"
+    program.store(program.define(DType.F32, form, x, scale, zero), target)
     return program
 
 

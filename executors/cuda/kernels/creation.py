@@ -44,8 +44,8 @@ def _lower_arange(task: Task) -> Iterator[Candidate]:
     attrs, layout = task.node.attrs, layout_of(task.results[0])
     program = KernelProgram(layout.shape)
     steps = program.coordinate(0)
-    value = program.define(DType.I64, f"{attrs['start']}ll + {steps.text} * {attrs['step']}ll")
-    program.store(program.define(layout.dtype, converted(value, layout.dtype)), layout)
+    value = program.define(DType.I64, f"{attrs['start']}ll + $0 * {attrs['step']}ll", steps)
+    program.store(program.convert(value, layout.dtype), layout)
     yield Candidate("range", flat.launch([program], task.chip))
 
 
@@ -53,8 +53,8 @@ def _lower_eye(task: Task) -> Iterator[Candidate]:
     layout = layout_of(task.results[0])
     program = KernelProgram(layout.shape)
     row, column = program.coordinate(0), program.coordinate(1)
-    is_one = program.define(DType.BOOL, f"{column.text} - {row.text} == {task.node.attrs['diagonal']}ll")
-    program.store(program.define(layout.dtype, converted(is_one, layout.dtype)), layout)
+    is_one = program.define(DType.BOOL, f"$0 - $1 == {task.node.attrs['diagonal']}ll", column, row)
+    program.store(program.convert(is_one, layout.dtype), layout)
     yield Candidate("diagonal", flat.launch([program], task.chip))
 
 

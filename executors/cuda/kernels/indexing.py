@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 from ....ir.ops.rules import normal_axis
 from ....ir.types import DType
-from ..kernel_ir.casts import converted
 from ..kernel_ir.launch import Lowering, Task
 from ..kernel_ir.layouts import Layout
 from ..kernel_ir.moving import lower_programs, operand, result
 from ..kernel_ir.pointwise import lookup_of
 from ..kernel_ir.program import KernelProgram, Lookup, raw
+from ..kernel_ir.types import Name
 
 # ---- reads
 
@@ -41,15 +41,14 @@ def _gather_nd(task: Task) -> KernelProgram:
     program = KernelProgram(target.shape)
     leading = len(indices.shape) - 1
     spread = (0,) * (len(target.shape) - leading)
-    terms: list[str] = []
+    at: list[Name] = []
     for position in range(depth):
-        axis = batch + position
         one = indices.part(leading, position, 1).without([leading])
-        at = program.load(Layout(one.dtype, target.shape, (*one.strides, *spread), one.place, one.alignment))
-        terms.append(f"place_of({at.text}, {x.shape[axis]}) * {x.strides[axis]}")
+        at.append(program.load(Layout(one.dtype, target.shape, (*one.strides, *spread), one.place, one.alignment)))
+    terms = [f"place_of(${each}, {x.shape[batch + each]}) * {x.strides[batch + each]}" for each in range(depth)]
     strides = (*x.strides[:batch], *(0,) * (leading - batch), *x.strides[batch + depth :])
     seen = Layout(x.dtype, target.shape, strides, x.place, x.alignment)
-    program.store(program.fetch(seen, " + ".join(terms)), target)
+    program.store(program.fetch(seen, " + ".join(terms), *at), target)
     return program
 
 
@@ -59,12 +58,10 @@ def _one_hot(task: Task) -> KernelProgram:
     program = KernelProgram(target.shape)
     at = program.coordinate(axis)
     index = program.load(indices.inserted(axis, depth))
-    whole = program.define(DType.I64, converted(index, DType.I64))
-    counted = program.define(
-        DType.I64, f"{whole.text} < 0 && {whole.text} >= -{depth}ll ? {whole.text} + {depth}ll : {whole.text}"
-    )
+    whole = program.convert(index, DType.I64)
+    counted = program.define(DType.I64, f"$0 < 0 && $0 >= -{depth}ll ? $0 + {depth}ll : $0", whole)
     off, on = (program.load(values.part(0, place, 1).without([0])) for place in (0, 1))
-    program.store(program.define(values.dtype, f"{counted.text} == {at.text} ? {on.text} : {off.text}"), target)
+    program.store(program.define(values.dtype, "$0 == $1 ? $2 : $3", counted, at, on, off), target)
     return program
 
 

@@ -60,34 +60,31 @@ class ReductionBuilder(StatementBuilder):
 
     # ---- reductions in the type of the operand
 
-    def sum(self, text: str, dtype: DType) -> Name:
-        """The sum of `text`, which is of type `dtype`; integers wrap around."""
-        return self._total("sum", "0", text, dtype)
+    def define(self, form: str, *operands: Name) -> Name:
+        """A value of the first operand's type."""
+        return self.program.define(operands[0].dtype, form, *operands)
 
-    def prod(self, text: str, dtype: DType) -> Name:
-        """The product of `text`."""
-        return self._total("prod", "1", text, dtype)
-
-    def _total(self, functor: str, start: str, text: str, dtype: DType) -> Name:
+    def total(self, form: str, *operands: Name, functor: str = "sum", start: str = "0") -> Name:
+        """The sum of a form that is of the first operand's type; integers wrap around."""
+        dtype = operands[0].dtype
         if not dtype.is_integer:
-            return self.program.reduce(functor, computed(dtype), start, text, dtype)
+            return self.program.reduce(functor, computed(dtype), start, dtype, form, *operands)
         wide = unsigned(dtype)
-        total = self.program.reduce(functor, wide, start, f"({wide})({text})", dtype)
-        return self.program.define(dtype, f"({computed(dtype)}){total.text}")
+        found = self.program.reduce(functor, wide, start, dtype, f"({wide})({form})", *operands)
+        return self.define(f"({computed(dtype)})$0", found)
 
-    def extremum(self, name: str, text: str, dtype: DType) -> Name:
-        """The greatest ("max_of") or least ("min_of") of `text`."""
+    def extremum(self, x: Name, name: str = "max_of") -> Name:
+        """The greatest, or with "min_of" the least, of `x`."""
         is_greatest = name == "max_of"
-        if dtype.is_float:
-            ctype = computed(dtype)
-            start = number(float("-inf") if is_greatest else float("inf"), ctype)
-            return self.program.reduce(name, ctype, start, text, dtype)
-        wide, start = _integer_limit(dtype, is_greatest)
-        found = self.program.reduce(name, wide, start, f"({wide}){text}", dtype)
-        return self.program.define(dtype, found.text if dtype is not DType.BOOL else f"{found.text} != 0")
+        if x.dtype.is_float:
+            start = number(float("-inf") if is_greatest else float("inf"), x.ctype)
+            return self.program.reduce(name, x.ctype, start, x.dtype, "$0", x)
+        wide, start = _integer_limit(x.dtype, is_greatest)
+        found = self.program.reduce(name, wide, start, x.dtype, f"({wide})$0", x)
+        return self.define("$0" if x.dtype is not DType.BOOL else "$0 != 0", found)
 
-    def best(self, x: Name, axis: int, *, greatest: bool, last: bool, nan_first: bool) -> tuple[str, Name]:
-        """The best element along `axis` and its index, as the C++ type of the pair and its name.
+    def best(self, x: Name, axis: int, *, greatest: bool, last: bool, nan_first: bool) -> Name:
+        """The best element along `axis` and its index, as `value` and `at` of a pair.
 
         Raises `UnsupportedError` for an axis whose indices do not fit an int.
         """
@@ -97,8 +94,8 @@ class ReductionBuilder(StatementBuilder):
         ctype = f"indexed<{wide}>"
         at = self.program.coordinate(axis)
         flags = ", ".join("true" if flag else "false" for flag in (greatest, last, nan_first))
-        text = f"{ctype}{{({wide}){x.text}, (int){at.text}}}"
-        return wide, self.program.reduce(f"best<{flags}>", ctype, f"{ctype}{{0, -1}}", text, x.dtype)
+        form = f"{ctype}{{({wide})$0, (int)$1}}"
+        return self.program.reduce(f"best<{flags}>", ctype, f"{ctype}{{0, -1}}", x.dtype, form, x, at)
 
 
 def _integer_limit(dtype: DType, is_greatest: bool) -> tuple[str, str]:
@@ -120,43 +117,37 @@ def _function(dtype: DType, name: str) -> str:
 
 def _softmax(b: ReductionBuilder, node: Node) -> list[Name]:
     x = b.name(node.operands[0])
-    greatest = b.extremum("max_of", x.text, x.dtype)
-    raised = b.program.define(x.dtype, f"{_function(x.dtype, 'exp')}({x.text} - {greatest.text})")
-    factor = b.program.define(x.dtype, f"1 / {b.sum(raised.text, x.dtype).text}")
-    return [b.program.define(x.dtype, f"{raised.text} * {factor.text}")]
+    raised = b.define(f"{_function(x.dtype, 'exp')}($0 - $1)", x, b.extremum(x))
+    factor = b.define("1 / $0", b.total("$0", raised))
+    return [b.define("$0 * $1", raised, factor)]
 
 
 def _log_softmax(b: ReductionBuilder, node: Node) -> list[Name]:
     x = b.name(node.operands[0])
-    greatest = b.extremum("max_of", x.text, x.dtype)
-    shifted = b.program.define(x.dtype, f"{x.text} - {greatest.text}")
-    total = b.sum(f"{_function(x.dtype, 'exp')}({shifted.text})", x.dtype)
-    logarithm = b.program.define(x.dtype, f"{_function(x.dtype, 'log')}({total.text})")
-    return [b.program.define(x.dtype, f"{shifted.text} - {logarithm.text}")]
+    shifted = b.define("$0 - $1", x, b.extremum(x))
+    total = b.total(f"{_function(x.dtype, 'exp')}($0)", shifted)
+    logarithm = b.define(f"{_function(x.dtype, 'log')}($0)", total)
+    return [b.define("$0 - $1", shifted, logarithm)]
 
 
 def _normalized(b: ReductionBuilder, x: Name, count: int, epsilon: float) -> Name:
     """(x - mean) / sqrt(variance + epsilon), the variance from what the mean leaves."""
     divisor = number(float(max(count, 1)), x.ctype)
-    mean = b.program.define(x.dtype, f"{b.sum(x.text, x.dtype).text} / {divisor}")
-    centered = b.program.define(x.dtype, f"{x.text} - {mean.text}")
-    squares = b.sum(f"{centered.text} * {centered.text}", x.dtype)
-    factor = _inverse_root(b, squares, divisor, epsilon)
-    return b.program.define(x.dtype, f"{centered.text} * {factor.text}")
+    centered = b.define("$0 - $1", x, b.define(f"$0 / {divisor}", b.total("$0", x)))
+    factor = _inverse_root(b, b.total("$0 * $0", centered), divisor, epsilon)
+    return b.define("$0 * $1", centered, factor)
 
 
 def _inverse_root(b: ReductionBuilder, squares: Name, divisor: str, epsilon: float) -> Name:
     root = _function(squares.dtype, "sqrt")
-    return b.program.define(
-        squares.dtype, f"1 / {root}({squares.text} / {divisor} + ({number(epsilon, squares.ctype)}))"
-    )
+    return b.define(f"1 / {root}($0 / {divisor} + ({number(epsilon, squares.ctype)}))", squares)
 
 
 def _affine(b: ReductionBuilder, y: Name, scale: Name | None, bias: Name | None) -> list[Name]:
     if scale is not None:
-        y = b.program.define(y.dtype, f"{y.text} * {scale.text}")
+        y = b.define("$0 * $1", y, scale)
     if bias is not None:
-        y = b.program.define(y.dtype, f"{y.text} + {bias.text}")
+        y = b.define("$0 + $1", y, bias)
     return [y]
 
 
@@ -174,10 +165,9 @@ def _layer_norm(b: ReductionBuilder, node: Node) -> list[Name]:
 
 def _rms_norm(b: ReductionBuilder, node: Node) -> list[Name]:
     x = b.name(node.operands[0])
-    squares = b.sum(f"{x.text} * {x.text}", x.dtype)
-    factor = _inverse_root(b, squares, number(float(max(_count(b), 1)), x.ctype), node.attrs["epsilon"])
-    y = b.program.define(x.dtype, f"{x.text} * {factor.text}")
-    return _affine(b, y, b.optional(node, 1), None)
+    divisor = number(float(max(_count(b), 1)), x.ctype)
+    factor = _inverse_root(b, b.total("$0 * $0", x), divisor, node.attrs["epsilon"])
+    return _affine(b, b.define("$0 * $1", x, factor), b.optional(node, 1), None)
 
 
 def _grouped_norm(b: ReductionBuilder, node: Node) -> list[Name]:
@@ -189,83 +179,77 @@ def _grouped_norm(b: ReductionBuilder, node: Node) -> list[Name]:
 def _lp_norm(b: ReductionBuilder, node: Node) -> list[Name]:
     x = b.name(node.operands[0])
     if node.attrs["p"] == 1:
-        norm = b.sum(f"magnitude({x.text})", x.dtype)
+        norm = b.total("magnitude($0)", x)
     else:
-        squares = b.sum(f"{x.text} * {x.text}", x.dtype)
-        norm = b.program.define(x.dtype, f"{_function(x.dtype, 'sqrt')}({squares.text})")
-    divisor = b.program.define(x.dtype, f"{norm.text} == 0 ? ({norm.ctype})1 : {norm.text}")
-    return [b.program.define(x.dtype, f"{x.text} / {divisor.text}")]
+        norm = b.define(f"{_function(x.dtype, 'sqrt')}($0)", b.total("$0 * $0", x))
+    divisor = b.define(f"$0 == 0 ? ({norm.ctype})1 : $0", norm)
+    return [b.define("$0 / $1", x, divisor)]
 
 
 def _hardmax(b: ReductionBuilder, node: Node) -> list[Name]:
     x = b.name(node.operands[0])
     axis = b.program.reduced[0]
-    _, found = b.best(x, axis, greatest=True, last=False, nan_first=True)
-    at = b.program.coordinate(axis)
-    ctype = computed(x.dtype)
-    return [b.program.define(x.dtype, f"{found.text}.at == {at.text} ? ({ctype})1 : ({ctype})0")]
+    found = b.best(x, axis, greatest=True, last=False, nan_first=True)
+    return [b.define(f"$0.at == $1 ? ({x.ctype})1 : ({x.ctype})0", found, b.program.coordinate(axis))]
 
 
 def _arg(greatest: bool) -> Callable[[ReductionBuilder, Node], list[Name]]:
     def expand(b: ReductionBuilder, node: Node) -> list[Name]:
         last = bool(node.attrs["select_last"])
         x = b.name(node.operands[0])
-        _, found = b.best(x, b.program.reduced[0], greatest=greatest, last=last, nan_first=True)
-        return [b.program.define(DType.I64, f"{found.text}.at")]
+        found = b.best(x, b.program.reduced[0], greatest=greatest, last=last, nan_first=True)
+        return [b.program.define(DType.I64, "$0.at", found)]
 
     return expand
 
 
 def _top_one(b: ReductionBuilder, node: Node) -> list[Name]:
     x, largest = b.name(node.operands[0]), bool(node.attrs["largest"])
-    _, found = b.best(x, b.program.reduced[0], greatest=largest, last=False, nan_first=largest)
-    value = b.program.define(x.dtype, f"({computed(x.dtype)}){found.text}.value")
-    return [value, b.program.define(DType.I64, f"{found.text}.at")]
+    found = b.best(x, b.program.reduced[0], greatest=largest, last=False, nan_first=largest)
+    value = b.define(f"({x.ctype})$0.value", found)
+    return [value, b.program.define(DType.I64, "$0.at", found)]
 
 
 # ---- reductions
 
 
 def _reduce_sum(b: ReductionBuilder, x: Name) -> Name:
-    return b.sum(x.text, x.dtype)
+    return b.total("$0", x)
 
 
 def _reduce_mean(b: ReductionBuilder, x: Name) -> Name:
-    total, count = b.sum(x.text, x.dtype), _count(b)
+    total, count = _reduce_sum(b, x), _count(b)
     if x.dtype.is_integer:
-        return b.program.define(x.dtype, f"quotient({total.text}, ({x.ctype}){count}ull)")
-    return b.program.define(x.dtype, f"{total.text} / {number(float(count), x.ctype)}")
+        return b.define(f"quotient($0, ({x.ctype}){count}ull)", total)
+    return b.define(f"$0 / {number(float(count), x.ctype)}", total)
 
 
 def _reduce_sum_square(b: ReductionBuilder, x: Name) -> Name:
-    if not x.dtype.is_integer:
-        return b.sum(f"{x.text} * {x.text}", x.dtype)
-    wide = unsigned(x.dtype)
-    return b.sum(f"({wide}){x.text} * ({wide}){x.text}", x.dtype)
+    wide = f"({unsigned(x.dtype)})" if x.dtype.is_integer else ""
+    return b.total(f"{wide}$0 * {wide}$0", x)
 
 
 def _through_double(b: ReductionBuilder, function: str, x: Name) -> Name:
     """A function of a float; of an integer rounded toward zero."""
     if not x.dtype.is_integer:
-        return b.program.define(x.dtype, f"{_function(x.dtype, function)}({x.text})")
-    return b.program.define(x.dtype, converted(Name(f"{function}((double){x.text})", DType.F64), x.dtype))
+        return b.define(f"{_function(x.dtype, function)}($0)", x)
+    return b.define(converted(Name(f"{function}((double)$0)", DType.F64), x.dtype), x)
 
 
 def _reduce_log_sum_exp(b: ReductionBuilder, x: Name) -> Name:
-    greatest = b.extremum("max_of", x.text, x.dtype)
-    finite = f"magnitude({greatest.text}) < {number(float('inf'), x.ctype)}"
-    shift = b.program.define(x.dtype, f"{finite} ? {greatest.text} : ({x.ctype})0")
-    total = b.sum(f"{_function(x.dtype, 'exp')}({x.text} - {shift.text})", x.dtype)
-    return b.program.define(x.dtype, f"{_function(x.dtype, 'log')}({total.text}) + {shift.text}")
+    infinity = number(float("inf"), x.ctype)
+    shift = b.define(f"magnitude($0) < {infinity} ? $0 : ({x.ctype})0", b.extremum(x))
+    total = b.total(f"{_function(x.dtype, 'exp')}($0 - $1)", x, shift)
+    return b.define(f"{_function(x.dtype, 'log')}($0) + $1", total, shift)
 
 
 _REDUCE_OPS: Mapping[str, Callable[[ReductionBuilder, Name], Name]] = {
     "reduce_sum": _reduce_sum,
     "reduce_mean": _reduce_mean,
-    "reduce_max": lambda b, x: b.extremum("max_of", x.text, x.dtype),
-    "reduce_min": lambda b, x: b.extremum("min_of", x.text, x.dtype),
-    "reduce_prod": lambda b, x: b.prod(x.text, x.dtype),
-    "reduce_l1": lambda b, x: b.sum(x.text if x.dtype.kind is Kind.UINT else f"magnitude({x.text})", x.dtype),
+    "reduce_max": lambda b, x: b.extremum(x),
+    "reduce_min": lambda b, x: b.extremum(x, "min_of"),
+    "reduce_prod": lambda b, x: b.total("$0", x, functor="prod", start="1"),
+    "reduce_l1": lambda b, x: b.total("$0" if x.dtype.kind is Kind.UINT else "magnitude($0)", x),
     "reduce_l2": lambda b, x: _through_double(b, "sqrt", _reduce_sum_square(b, x)),
     "reduce_log_sum": lambda b, x: _through_double(b, "log", _reduce_sum(b, x)),
     "reduce_log_sum_exp": _reduce_log_sum_exp,
@@ -403,13 +387,13 @@ def quantizing_program(region: FusedRegion) -> KernelProgram:
     shape = shape_of(node.operands[0])
     b = ReductionBuilder(region, KernelProgram(shape, tuple(range(len(shape)))), shape)
     x, define = b.name(node.operands[0]), b.program.define
-    low = define(DType.F32, f"least({b.extremum('min_of', x.text, x.dtype).text}, 0.0f)")
-    high = define(DType.F32, f"greatest({b.extremum('max_of', x.text, x.dtype).text}, 0.0f)")
-    spread = define(DType.F32, f"({high.text} - {low.text}) / 255.0f")
-    scale = define(DType.F32, f"{spread.text} == 0.0f ? 1.0f : {spread.text}")
-    zero = define(DType.F32, f"rintf(least(greatest(-{low.text} / {scale.text}, 0.0f), 255.0f))")
-    held = f"least(greatest(rintf({x.text} / {scale.text}) + {zero.text}, 0.0f), 255.0f)"
-    results = (define(DType.U8, f"(unsigned char){held}"), scale, define(DType.U8, f"(unsigned char){zero.text}"))
+    low = define(DType.F32, "least($0, 0.0f)", b.extremum(x, "min_of"))
+    high = define(DType.F32, "greatest($0, 0.0f)", b.extremum(x))
+    spread = define(DType.F32, "($0 - $1) / 255.0f", high, low)
+    scale = define(DType.F32, "$0 == 0.0f ? 1.0f : $0", spread)
+    zero = define(DType.F32, "rintf(least(greatest(-$0 / $1, 0.0f), 255.0f))", low, scale)
+    held = define(DType.U8, "(unsigned char)least(greatest(rintf($0 / $1) + $2, 0.0f), 255.0f)", x, scale, zero)
+    results = (held, scale, define(DType.U8, "(unsigned char)$0", zero))
     for (_, layout), name in zip(region.results, results, strict=True):
         b.program.store(name, layout)
     return b.program

@@ -140,7 +140,7 @@ def _lies_across(analysis: ReductionSchedule) -> bool:
 def _words(analysis: ReductionSchedule) -> float:
     """Words of registers that one element of a row takes."""
     program = analysis.program
-    loaded = sum(load.layout.itemsize for load in program.loads if analysis.is_element(load.name)) / 4
+    loaded = sum(load.layout.itemsize for load in program.loads if analysis.is_element(load)) / 4
     return max(loaded + analysis.held(), 1.0)
 
 

@@ -199,16 +199,16 @@ class _Scan:
 
     def _store(self, group: _ThreadGroup) -> list[str]:
         """Statements that write what was scanned: `mine` up to each item, after `before`."""
-        out = self._of("before", f"mine[{'i + k - 1' if self.is_exclusive else 'i + k'}]")
-        value = f"i + k == 0 ? before : {out}" if self.is_exclusive else out
+        at, behind = ("i", "(i ? i - 1 : 0)") if group.width == 1 else ("i + k", "i + k ? i + k - 1 : 0")
+        value = self._of("before", f"mine[{behind if self.is_exclusive else at}]")
+        if self.is_exclusive:
+            value = f"{at} == 0 ? before : {value}"
         lines = [
             "#pragma unroll",
             f"for (int i = 0; i < {group.items}; i += {group.width}) {{ const int s = s0 + i;",
         ]
         if group.width == 1:
-            value = value.replace("i + k - 1", "(i ? i - 1 : 0)").replace("i + k", "i")
             return [*lines, f"if (is_line && s < end_at) {self._write('s', value)} }}"]
-        value = value.replace("mine[i + k - 1]", "mine[i + k ? i + k - 1 : 0]")
         vector = f"pack<{self.y.ctype}, {group.width}>"
         return [
             *lines,

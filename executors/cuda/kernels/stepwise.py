@@ -14,7 +14,7 @@ from .creation import filled_with
 
 
 def lower_stepwise(task: Task) -> Iterator[Candidate]:
-    """The nodes of a region one after another, each by its first way; none where a node has no kernel."""
+    """The nodes of a region one after another, each by its first candidate; none where a node has no kernel."""
     body = task.node.attrs["body"]
     assert isinstance(body, Graph)
     if not all(is_static(node.outputs) for node in body.nodes):
@@ -70,7 +70,7 @@ class _Places:
         return filled_with(node.attrs["value"], view, self.task.chip)
 
     def lowered(self, node: Node) -> tuple[Launch, ...] | None:
-        """The launches of one node, by its first way; None where it has none."""
+        """The launches of one node, by its first candidate; None where it has none."""
         from .tables import candidates
 
         for value in node.outputs:

@@ -157,9 +157,9 @@ def _lower_with_indices(task: Task) -> Iterator[Candidate]:
 
 
 def _lower_unpool(task: Task) -> Iterator[Candidate]:
-    """Each place is told the last element that names it, then takes that one: also where indices are equal.
+    """Each place learns the last element that names it, then takes that one: also where indices are equal.
 
-    What the places are told is a maximum of integers, which is the same in whichever order threads come.
+    What the places learn is a maximum of integers, which is the same in whichever order threads come.
     """
     x, indices, target, scratch = raw(operand(task)), operand(task, 1), raw(result(task)), task.scratch
     if not x.size:
@@ -175,7 +175,7 @@ def _lower_unpool(task: Task) -> Iterator[Candidate]:
     width = _AT_ONCE if is_dense else 1
     clearing = [f"*(pack<int, {_AT_ONCE}>*)(last + {_AT_ONCE}ull * p) = {{}};"]
     cleared = per_position([last], -(-target.size // _AT_ONCE), clearing, nbytes)
-    told = per_position([last, read("indices", indices)], x.size, _telling_lines(task), indices.nbytes + 4 * x.size)
+    named = per_position([last, read("indices", indices)], x.size, _telling_lines(task), indices.nbytes + 4 * x.size)
     ctype = reach_type((x, target))
     to = f"y + {width}ull * p" if width > 1 else f"y + ({at(target, 't')})"
     taking = [
@@ -189,7 +189,7 @@ def _lower_unpool(task: Task) -> Iterator[Candidate]:
     parameters = [written("y", target), read("x", x), last]
     moved = x.nbytes + target.nbytes + nbytes
     taken = per_position(parameters, target.size // width, taking, moved, flops_of(task))
-    yield Candidate("unpool", (cleared, told, taken), nbytes)
+    yield Candidate("unpool", (cleared, named, taken), nbytes)
 
 
 def _telling_lines(task: Task) -> list[str]:

@@ -67,7 +67,7 @@ def _buffers(task: Task) -> list[int]:
 
 
 def _elsewhere(candidate: Candidate, places: Mapping[int, int], weights: Mapping[int, Constant]) -> Candidate:
-    """A way of one task as that of another one."""
+    """A candidate of one task as that of another one."""
 
     def moved(argument: Argument) -> Argument:
         if isinstance(argument, BufferPlace):

@@ -86,7 +86,7 @@ class Backend:
         return any(map(self._has_libraries, self._candidates(self._task_before(node, {}))))
 
     def scratch_bytes(self, node: Node, views: Mapping[Value, View]) -> int:
-        """The most scratch that a way of doing `node` takes."""
+        """The most scratch that a candidate for `node` takes."""
         if not node.op.is_capturable or _makes_nothing(node) or _is_of_nothing(node):
             return 0
         candidates = filter(self._has_libraries, self._candidates(self._task_before(node, views)))

@@ -52,7 +52,7 @@ class Fallbacks:
     between_recordings: set[str] | None = None
     """The host's steps in plans that are recorded; None while there is no such plan."""
     missed: Counter[str] = field(default_factory=Counter[str])
-    """Why steps are not done in a better way that there is for their op, and how many."""
+    """Why steps are not done by a better candidate that there is for their op, and how many."""
 
 
 class CudaDevice:
@@ -86,7 +86,7 @@ class CudaDevice:
         self.followed: set[Framework] = set()
         """Other frameworks whose arrays the call reads."""
         self.selector: Selector | None = None
-        """Measures which way is the fastest; None takes the first that fits."""
+        """Measures which candidate is the fastest; None takes the first that fits."""
         self.calls_before_copies = FIRST_COPIES
         """How many calls in a row are alike before their copies become part of a graph."""
         self.repoints = False
@@ -228,7 +228,7 @@ class CudaDevice:
     def choose(
         self, lowered: Sequence[LoweredStep], plan: Plan | None = None, *, is_recorded: bool = False
     ) -> tuple[Candidate | None, ...]:
-        """For each step the first way whose kernels compile and whose libraries agree; None where nothing is to do.
+        """For each step the first candidate whose kernels compile and libraries agree; None where nothing is to do.
 
         `is_recorded` says that they are steps of a plan of which some is recorded. Attention in `plan` may read old
         rows of its caches early.
@@ -272,7 +272,7 @@ class CudaDevice:
         return found
 
     def fails_to_compile(self, step: Step, candidate: Candidate) -> bool:
-        """Whether a kernel of a way does not compile, which is counted."""
+        """Whether a kernel of a candidate does not compile, which is counted."""
         for result in self.compiler.compile(_kernels(candidate)).values():
             if isinstance(result, Failed):
                 kept = f"; the source is kept in {result.source}" if result.source is not None else ""
@@ -339,7 +339,7 @@ class CudaDevice:
         yield f"device cuda:{driver.index}, compute capability {driver.chip.arch / 10}"
         yield f"kernels: {counters.compiled} compiled, {counters.found} found on disk, {counters.failed} failed"
         if self.selector is not None:
-            yield f"choices: {self.selector.measured} problems measured"
+            yield f"tuning: {self.selector.measured} problems measured"
         for name, reason in self.fallbacks.host_steps.items():
             count, recorded = self.fallbacks.host_counts[name], self.fallbacks.between_recordings
             when = "" if recorded is None or name in recorded else " in calls that are not recorded"

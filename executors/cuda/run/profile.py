@@ -18,12 +18,12 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class LaunchTime:
-    """One launch: its step, op, origin, and way of being done; seconds (None: on the host), bytes and FLOPs."""
+    """One launch: its step, op, origin, and candidate; seconds (None: on the host), bytes and FLOPs."""
 
     step: int
     op: str
     origin: str
-    way: str
+    candidate: str
     seconds: float | None
     nbytes: int
     flops: int
@@ -56,7 +56,7 @@ class Profile:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        yield f"{'step':>5} {'us':>8} {'GB/s':>7} {'TFLOP/s':>8} {'of best':>7}  op, way, origin"
+        yield f"{'step':>5} {'us':>8} {'GB/s':>7} {'TFLOP/s':>8} {'of best':>7}  op, candidate, origin"
         for each in self.launches:
             yield self._line(each)
         whole, parts = 1e6 * self.call_seconds, 1e6 * self.launch_seconds
@@ -65,10 +65,10 @@ class Profile:
 
     def _line(self, each: LaunchTime) -> str:
         if each.seconds is None:
-            return f"{each.step:>5} {'host':>8} {'':>7} {'':>8} {'':>7}  {each.op}, {each.way}, {each.origin}"
+            return f"{each.step:>5} {'host':>8} {'':>7} {'':>8} {'':>7}  {each.op}, {each.candidate}, {each.origin}"
         rates = f"{each.nbytes / each.seconds / 1e9:>7.0f} {each.flops / each.seconds / 1e12:>8.2f}"
         share = f"{100 * each.share(self.rates):>6.1f}%"
-        return f"{each.step:>5} {1e6 * each.seconds:>8.2f} {rates} {share}  {each.op}, {each.way}, {each.origin}"
+        return f"{each.step:>5} {1e6 * each.seconds:>8.2f} {rates} {share}  {each.op}, {each.candidate}, {each.origin}"
 
 
 @runtime_checkable

@@ -1,7 +1,7 @@
 """Which of several candidates does a step fastest: measured once per device and problem, and kept on disk.
 
-Each way is recorded several times over, on buffers that take turns and together exceed the cache, and the graph is
-timed. A choice is a small JSON file under the hash of what it was made for: device, problem, and candidates.
+Each candidate is recorded several times over, on buffers that take turns and together exceed the cache, and the graph
+is timed. A choice is a small JSON file under the hash of what it was made for: device, problem, and candidates.
 Choices can be exported and brought to another machine with the same device; whoever finds one measures nothing.
 """
 
@@ -47,7 +47,7 @@ MOST_TURNS = 16
 REPETITIONS = 12
 
 TOO_SLOW, HOST_SECONDS = 8, 5e-4
-"""A way is measured no further if a call takes so many times what the quickest does, and what the host needs for it:
+"""A candidate is measured no further if a call takes so many times what the quickest does, and what the host needs:
 some of cuDNN's plans launch a kernel for each of hundreds of groups."""
 
 _TRIES = 3
@@ -64,7 +64,7 @@ HEAVY = Trait.PRODUCT | Trait.SPECTRAL
 
 @dataclass(frozen=True)
 class Choice:
-    """The fastest way of a problem, the algorithm of its library call, and the seconds of all that were measured."""
+    """The fastest candidate of a problem, the algorithm of its library call, and the seconds of all."""
 
     name: str
     algorithm: Any
@@ -113,27 +113,27 @@ class TuningCache:
 
     def take_over(self, exported: str) -> int:
         """Keeps what `export` gave elsewhere; how many. Raises `InputError` for another text: all or nothing."""
-        found = exported_choices(exported)
+        found = exported_entries(exported)
         for key, choice in found.items():
             self.keep(key, choice)
         return len(found)
 
 
-def exported_choices(exported: str) -> dict[str, Choice]:
+def exported_entries(exported: str) -> dict[str, Choice]:
     """What `Choices.export` has written, by key. Raises `InputError` for another text."""
     try:
         parts = {key: _choice_in(json.dumps(each).encode()) for key, each in json.loads(exported).items()}
     except (ValueError, AttributeError, RecursionError) as error:
-        raise _no_choices(str(error)) from error
+        raise _no_cache(str(error)) from error
     found = {key: choice for key, choice in parts.items() if choice is not None and _KEY.fullmatch(key)}
     strange = next((key for key in parts if key not in found), None)
     if strange is not None:
-        raise _no_choices(f"the entry {strange[:80]!r} is none")
+        raise _no_cache(f"the entry {strange[:80]!r} is none")
     return found
 
 
-def _no_choices(why: str) -> InputError:
-    return InputError(f"these are no exported choices: {why}", remedy="pass the text that export gave")
+def _no_cache(why: str) -> InputError:
+    return InputError(f"this is no exported tuning cache: {why}", remedy="pass the text that export gave")
 
 
 def _choice_in(content: bytes) -> Choice | None:
@@ -146,15 +146,15 @@ def _choice_in(content: bytes) -> Choice | None:
 
 
 class Selector:
-    """Puts the fastest way of each step first. `tunes` None: of heavy ones; True: of all; False: of none."""
+    """Puts the fastest candidate of each step first. `tunes` None: of heavy ones; True: of all; False: of none."""
 
-    def __init__(self, device: "CudaDevice", choices: TuningCache, tunes: bool | None = None) -> None:
-        self.choices = choices
+    def __init__(self, device: "CudaDevice", cache: TuningCache, tunes: bool | None = None) -> None:
+        self.cache = cache
         self.measured = 0
         self._device = device
         self._tunes = tunes
         self._lacked_memory = False
-        """Whether some way of the latest problem could not be measured for lack of memory, which others may have."""
+        """Whether some candidate of the latest problem was not measured for lack of memory, which others may have."""
         self._memory = _Reused(device.driver)
         self._refused: dict[str, str] = {}
         """The candidates of the latest problem that the device refuses to run, memory or not, and what was said."""
@@ -168,7 +168,7 @@ class Selector:
     def _wanted(self, lowered: LoweredStep) -> Sequence[Candidate]:
         """The candidates of a step that are going to be measured, or else its first one."""
         measurable = self._measurable(lowered)
-        choice = self.choices.find(self._key(lowered, measurable)) if measurable else None
+        choice = self.cache.find(self._key(lowered, measurable)) if measurable else None
         if measurable and choice is None:
             return measurable
         return _put_first(lowered, measurable, choice).candidates[:1]
@@ -191,12 +191,12 @@ class Selector:
         if task is None or not measurable:
             return lowered
         key = self._key(lowered, measurable)
-        choice = self.choices.find(key)
+        choice = self.cache.find(key)
         if choice is None:
             choice = self._measured(lowered.step, task, measurable)
             if choice is None:
                 return self._without_refused(lowered)
-            keep = self.choices.remember if self._lacked_memory else self.choices.keep
+            keep = self.cache.remember if self._lacked_memory else self.cache.keep
             keep(key, choice)
         return _put_first(lowered, measurable, choice)
 
@@ -308,7 +308,7 @@ class _Reused:
 
 
 class Measurement:
-    """One way of a task on buffers of its own, in a graph. It gives the memory back when it has run or is dropped."""
+    """One candidate of a task on its own buffers, in a graph. It gives the memory back when it ran or is dropped."""
 
     def __init__(self, device: "CudaDevice", task: Task, candidate: Candidate, memory: _Reused) -> None:
         self._device = device

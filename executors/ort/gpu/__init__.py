@@ -1,1 +1,1 @@
-"""ONNX Runtime on a GPU: pieces of a graph as sessions in graph mode, with our own steps between them."""
+"""ONNX Runtime on a GPU: subgraphs of a graph as sessions in graph mode, with our own steps between them."""

@@ -1,4 +1,4 @@
-"""The GPU for programs whose pieces are sessions: plans bound as for our own kernels, recorded by ONNX Runtime."""
+"""The GPU for programs whose subgraphs are sessions: plans bound as for our own kernels, recorded by ONNX Runtime."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -14,26 +14,26 @@ from ...cuda.run.device import CudaDevice
 from ...cuda.run.recorder import pointers_of
 from ...replay.recorder import Arena, Pointer
 from ...step_names import step_name
-from .library import LIBRARY, PieceBackend, PieceLibrary
-from .session import Binding, PieceSession
+from .library import LIBRARY, SubgraphBackend, SubgraphLibrary
+from .session import Binding, SubgraphSession
 
 RECORDING_BYTES = 64 << 10
 """What one recording of ONNX Runtime takes: an estimate, 128 small ones were seen to take 6 MiB."""
 
 
 class OrtDevice(CudaDevice):
-    """One GPU, for one program: a `Device`. `sessions` are those of its pieces; more may be added.
+    """One GPU, for one program: a `Device`. `sessions` are those of its subgraphs; more may be added.
 
-    Where `is_strict`, a session that fails raises in each call, also where the host could take its piece over.
+    Where `is_strict`, a session that fails raises in each call, also where the host could take its subgraph over.
     """
 
     is_strict = False
     keeps_states = False
 
     def __init__(self, opened: CudaDevice) -> None:
-        sessions: dict[str, PieceSession] = {}
+        sessions: dict[str, SubgraphSession] = {}
         libraries = {name: opened.library(name) for name in opened.backend.libraries}
-        backend = PieceBackend(
+        backend = SubgraphBackend(
             chip=opened.backend.chip,
             libraries=opened.backend.libraries | {LIBRARY},
             tf32=opened.backend.tf32,
@@ -41,9 +41,9 @@ class OrtDevice(CudaDevice):
         )
         super().__init__(opened.driver, opened.compiler, backend, opened.constants, libraries)
         self.release_streams.detach()  # sessions work on one, and may be held for longer than the device
-        self.pieces = PieceLibrary(sessions, self.driver.order, self.own_stream)
+        self.subgraphs = SubgraphLibrary(sessions, self.driver.order, self.own_stream)
         self.sessions = sessions
-        libraries[LIBRARY] = self.pieces
+        libraries[LIBRARY] = self.subgraphs
 
     def bind(self, plan: Plan, arena: Arena, states: Mapping[str, Any] | None = None) -> "OrtPlan":
         """See `Device.bind`."""
@@ -68,11 +68,11 @@ class OrtPlan(CudaPlan):
     def _bound(self, step: Step, launch: Launch, address: Callable[[Argument], int]) -> Enqueue:
         if not isinstance(launch, LibraryCall) or launch.library != LIBRARY:
             return super()._bound(step, launch, address)
-        session = self.device.pieces.session_of(launch)
-        return partial(self._run_piece, step, session, super()._bound(step, launch, address))
+        session = self.device.subgraphs.session_of(launch)
+        return partial(self._run_subgraph, step, session, super()._bound(step, launch, address))
 
-    def _run_piece(self, step: Step, session: PieceSession, enqueue: Enqueue, stream: int) -> None:
-        """Runs a piece, on the host where its session fails and NumPy does not: then the fault is not in the inputs."""
+    def _run_subgraph(self, step: Step, session: SubgraphSession, enqueue: Enqueue, stream: int) -> None:
+        """Runs a subgraph, on the host where its session fails and NumPy does not: then the inputs are not at fault."""
         if session.failure:
             self._host.run(step, stream)
             return
@@ -94,7 +94,7 @@ class OrtPlan(CudaPlan):
 
 
 class OrtRecorder:
-    """Records segments of pieces: a `Recorder`. The sessions record themselves, when they are first replayed."""
+    """Records segments of subgraphs: a `Recorder`. The sessions record themselves, when they are first replayed."""
 
     def __init__(self, bound: OrtPlan) -> None:
         self._bound = bound
@@ -146,13 +146,13 @@ class OrtRecording:
     def __init__(self, bound: OrtPlan, calls: list[LibraryCall]) -> None:
         self.pointers: tuple[Pointer, ...] = pointers_of(bound)
         self._bound = bound
-        self._pieces = bound.device.pieces
+        self._subgraphs = bound.device.subgraphs
         self._address = bound.arena.address
         self._graphs = [self._taken(call) for call in calls]
 
-    def _taken(self, call: LibraryCall) -> tuple[PieceSession, Binding, int]:
+    def _taken(self, call: LibraryCall) -> tuple[SubgraphSession, Binding, int]:
         addresses = {role: self._bound.placement.address(place) for role, place in call.arguments.items()}
-        session, binding = self._pieces.session_of(call), self._pieces.bound(call, addresses)
+        session, binding = self._subgraphs.session_of(call), self._subgraphs.bound(call, addresses)
         return session, binding, session.take(binding)
 
     @property
@@ -169,10 +169,10 @@ class OrtRecording:
                 "the recording refers to memory that is gone", remedy="a program cannot run after close()"
             )
         stream = self._bound.device.stream
-        self._pieces.enter(stream)
+        self._subgraphs.enter(stream)
         for session, binding, number in self._graphs:
             session.replay(binding, number)
-        self._pieces.leave(stream)
+        self._subgraphs.leave(stream)
 
     def repoint(self, _index: int) -> bool:
         """See `Recording.repoint`: what was recorded has to be recorded again."""

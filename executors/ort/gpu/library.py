@@ -1,7 +1,7 @@
-"""Pieces as steps of a plan on a GPU: how each is lowered, and how its session is called.
+"""Subgraphs as steps of a plan on a GPU: how each is lowered, and how its session is called.
 
-A piece becomes a call of the library "onnxruntime", whose problem names the session and the shapes. So eager execution,
-memory, host steps and our own kernels between the pieces are those of the CUDA executor.
+A subgraph becomes a call of the library "onnxruntime", whose problem names the session and the shapes. So eager runs,
+memory, host steps and our own kernels between the subgraphs are those of the CUDA executor.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from ....ir.ops.known import FUSED
 from ....ir.plan import Plan, Step, StepKind, View
 from ...cuda.kernel_ir.launch import BufferPlace, Candidate, HostCall, LibraryCall
 from ...cuda.lower.lowering import Backend, LoweredStep
-from .session import Binding, PieceSession
+from .session import Binding, SubgraphSession
 
 LIBRARY = "onnxruntime"
 _ALIGNED = 16
@@ -21,8 +21,8 @@ _ALIGNED = 16
 
 
 @dataclass(frozen=True)
-class PieceCall:
-    """One piece at concrete shapes: the name of its session, and the shapes of its inputs and outputs."""
+class SubgraphCall:
+    """One subgraph at concrete shapes: the name of its session, and the shapes of its inputs and outputs."""
 
     session: str
     inputs: tuple[tuple[int, ...], ...]
@@ -30,13 +30,13 @@ class PieceCall:
 
 
 @dataclass(frozen=True)
-class PieceBackend(Backend):
-    """Lowers pieces to calls of their sessions, and all else as the CUDA executor does."""
+class SubgraphBackend(Backend):
+    """Lowers subgraphs to calls of their sessions, and all else as the CUDA executor does."""
 
-    sessions: Mapping[str, PieceSession] = field(default_factory=dict[str, PieceSession])
+    sessions: Mapping[str, SubgraphSession] = field(default_factory=dict[str, SubgraphSession])
 
     def captures(self, node: Node) -> bool:
-        """Whether a node is part of ONNX Runtime's graphs: it is a piece whose session runs, or constant."""
+        """Whether a node is part of ONNX Runtime's graphs: it is a subgraph whose session runs, or constant."""
         name = self._session_of(node)
         return not node.inputs if name is None else not self.sessions[name].failure
 
@@ -58,7 +58,7 @@ class PieceBackend(Backend):
             return LoweredStep(step, (Candidate("host", (HostCall(why),)),))
         arguments = {f"i{at}": BufferPlace(view.buffer, view.offset) for at, view in enumerate(operands)}
         arguments |= {f"o{at}": BufferPlace(view.buffer, view.offset) for at, view in enumerate(results)}
-        problem = PieceCall(name, tuple(view.shape for view in operands), tuple(view.shape for view in results))
+        problem = SubgraphCall(name, tuple(view.shape for view in operands), tuple(view.shape for view in results))
         nbytes = sum(view.extent for view in (*operands, *results))
         return LoweredStep(step, (Candidate(LIBRARY, (LibraryCall(LIBRARY, problem, arguments, nbytes),)),))
 
@@ -76,12 +76,12 @@ def _problem(views: Sequence[View]) -> str:
     return "it has an operand without elements" if any(0 in view.shape for view in views) else ""
 
 
-class PieceLibrary:
+class SubgraphLibrary:
     """Calls sessions: a `Library`. `enter` and `leave` order the stream of the sessions behind and before another."""
 
     failures: tuple[type[BaseException], ...] = ()
 
-    def __init__(self, sessions: Mapping[str, PieceSession], order: Callable[[int, int], None], stream: int) -> None:
+    def __init__(self, sessions: Mapping[str, SubgraphSession], order: Callable[[int, int], None], stream: int) -> None:
         self._sessions = sessions
         self._order = order
         self._stream = stream
@@ -107,13 +107,13 @@ class PieceLibrary:
         """See `Library.algorithms`: there is no choice."""
         return ()
 
-    def session_of(self, call: LibraryCall) -> PieceSession:
+    def session_of(self, call: LibraryCall) -> SubgraphSession:
         """The session that a call is of."""
         return self._sessions[call.problem.session]
 
     def bound(self, call: LibraryCall, addresses: Mapping[str, int]) -> Binding:
         """A call's memory, bound to its session."""
-        problem: PieceCall = call.problem
+        problem: SubgraphCall = call.problem
         places = list(addresses.values())
         inputs = list(zip(problem.inputs, places, strict=False))
         outputs = list(zip(problem.outputs, places[len(inputs) :], strict=True))

@@ -1,7 +1,7 @@
-"""Which nodes a GPU session in graph mode can take, and the graph with those nodes joined to pieces.
+"""Which nodes a GPU session in graph mode can take, and the graph with those nodes joined to subgraphs.
 
-A piece is a `fused` node: what it means, and how it runs where no session can, is its body. So planning, memory and
-dispatch are those of every recorded program, and see no more of a piece than its operands and results.
+A subgraph is a `fused` node: what it means, and how it runs where no session can, is its body. So planning, memory and
+dispatch are those of every recorded program, and see no more of a subgraph than its operands and results.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ OPSETS = (None, 20)
 """At which opsets kernels are looked for (None: the dialect's). A kernel of a GPU is often registered for an older
 version of its operator alone: of ResNet-50 at opset 24 not all nodes have one, at 18 they do."""
 
-_PIECES = count()
+_SUBGRAPHS = count()
 
 _REASONS = (
     (Trait.CONTROL_FLOW, "ONNX Runtime records no control flow"),
@@ -77,13 +77,13 @@ class Inquiry:
         return Capturable({node: problem for node, problem in found.items() if problem}, opset)
 
 
-def evident_problem(node: Node, told: frozenset[str]) -> str:
-    """Why graph mode cannot take a node, where that shows without asking; `told` are the sizes that inputs tell."""
+def evident_problem(node: Node, known: frozenset[str]) -> str:
+    """Why graph mode cannot take a node, where that shows without asking; `known` are the sizes that inputs give."""
     for trait, reason in _REASONS:
         if node.op.has(trait):
             return reason
     values = (*node.operands, *node.outputs)
-    if any(not type_symbols(value.type) <= told for value in values):
+    if any(not type_symbols(value.type) <= known for value in values):
         return "it has sizes that only running tells"
     return ""
 
@@ -104,25 +104,25 @@ def _asked(provider: Provider, opset: int | None, alone: Graph) -> str:
     return f"{provider.name} has no kernel for {gone[0][1]}" if gone else ""
 
 
-# ---- pieces
+# ---- subgraphs
 
 
 @dataclass(frozen=True)
-class Pieces:
+class Subgraphs:
     """`graph` with `fused` nodes for `bodies`, by the name of their body."""
 
     graph: Graph
     bodies: Mapping[str, Graph]
 
 
-def joined(graph: Graph, problems: Mapping[Node, str]) -> Pieces:
-    """`graph` with the nodes that have no problem joined to as few pieces as their order allows."""
+def joined(graph: Graph, problems: Mapping[Node, str]) -> Subgraphs:
+    """`graph` with the nodes that have no problem joined to as few subgraphs as their order allows."""
     maker = _Maker(graph)
-    for turn in in_run_order(graph, set(problems)):
-        if any(node in problems for node in turn):
-            maker.copy(turn)
+    for run in in_run_order(graph, set(problems)):
+        if any(node in problems for node in run):
+            maker.copy(run)
         else:
-            maker.join(turn)
+            maker.join(run)
     return maker.finish()
 
 
@@ -144,7 +144,7 @@ class _Maker:
             self._copy(node)
 
     def join(self, nodes: Sequence[Node]) -> None:
-        """Takes nodes over as one piece; what depends on nothing is taken where it is read."""
+        """Takes nodes over as one subgraph; what depends on nothing is taken where it is read."""
         inside = [node for node in nodes if not is_free(node)]
         outputs = [value for node in inside for value in node.outputs if value.is_read_outside(set(inside))]
         if not outputs:
@@ -155,7 +155,7 @@ class _Maker:
         body_nodes = (*(node for node in own if node is not None), *inside)
         inputs = tuple(dict.fromkeys((*outer, *size_givers(self._graph, body_nodes, outer))))
         body = part_of(self._graph, body_nodes, inputs, outputs)
-        body.name = f"piece{next(_PIECES)}"
+        body.name = f"subgraph{next(_SUBGRAPHS)}"
         self._bodies[body.name] = body
         fused = self._made.append(
             native("fused"),
@@ -166,11 +166,11 @@ class _Maker:
         )
         self._where.update(zip(outputs, fused.outputs, strict=True))
 
-    def finish(self) -> Pieces:
+    def finish(self) -> Subgraphs:
         graph = self._graph
         self._made.set_outputs([self._found(value) for value in graph.outputs], graph.output_names)
         self._made.set_states(graph.states)
-        return Pieces(self._made, self._bodies)
+        return Subgraphs(self._made, self._bodies)
 
     def _found(self, value: Value) -> Value:
         """A value in the new graph; what depends on nothing is copied when it is first read."""

@@ -1,4 +1,4 @@
-"""Programs on a GPU through ONNX Runtime: sessions as pieces, planned and recorded like all."""
+"""Programs on a GPU through ONNX Runtime: sessions as subgraphs, planned and recorded like all."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -32,7 +32,7 @@ KEPT_OUTSIDE = "the policy keeps it outside of recorded graphs"
 
 
 class SessionPlanner:
-    """Plans graphs whose pieces are sessions on `provider`.
+    """Plans graphs whose subgraphs are sessions on `provider`.
 
     A graph is cut once for each set of ops that is kept outside, whatever its sizes; each cut has sessions of its own.
     """
@@ -49,14 +49,14 @@ class SessionPlanner:
         return partial(self._plan, graph)
 
     def eagerly_of(self, graph: Graph) -> SizedPlanner:
-        """The planner of one graph with nothing recorded, in the same pieces as with recordings at these sizes."""
+        """The planner of one graph with nothing recorded, in the same subgraphs as with recordings at these sizes."""
         return partial(self._plan, graph, mode=CaptureMode.NONE)
 
     def _plan(self, graph: Graph, sizes: Mapping[str, int], mode: CaptureMode) -> Plan:
         backend = self._device.backend
         policy = capture_policy(self._options, self._options.mode, sizes)
         return make_plan(
-            self._in_pieces(graph, policy.keep_outside),
+            self._in_subgraphs(graph, policy.keep_outside),
             sizes,
             ORT_ON_CUDA,
             PlanPolicy(
@@ -66,7 +66,7 @@ class SessionPlanner:
             ),
         )
 
-    def _in_pieces(self, graph: Graph, outside: frozenset[str]) -> Graph:
+    def _in_subgraphs(self, graph: Graph, outside: frozenset[str]) -> Graph:
         kept = {node: KEPT_OUTSIDE for node in graph.nodes if node.op.name in outside}
         names = frozenset(node.op.name for node in kept)
         found = self._cuts.get((graph, names))

@@ -1,4 +1,4 @@
-"""A piece of a graph in a session over fixed memory: run, or recorded under a number and replayed."""
+"""A subgraph of a graph in a session over fixed memory: run, or recorded under a number and replayed."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Binding:
     signature: Signature
 
 
-class PieceSession:
+class SubgraphSession:
     """A graph in a session on `provider`, in graph mode where `is_recorded`.
 
     Operators of ONNX Runtime's own that the installed version lacks are replaced by standard ones, and are `lacking`.

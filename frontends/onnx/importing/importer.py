@@ -400,8 +400,8 @@ class ValueScope:
     def _drop_unneeded_captures(self, own: int) -> None:
         """Drops the inputs for captured values that the body neither reads nor needs to be told a size."""
         used = [inner for inner in self.graph.inputs if inner.index < own or inner.has_uses]
-        told = self._bound_around().union(*(type_symbols(inner.type) for inner in used))
-        missing = _mentioned(self.graph) - told
+        bound = self._bound_around().union(*(type_symbols(inner.type) for inner in used))
+        missing = _mentioned(self.graph) - bound
         for outer, inner in list(self.captured.items()):
             if inner.has_uses or missing & type_symbols(inner.type):
                 missing -= type_symbols(inner.type)

@@ -48,7 +48,7 @@ def _hidden_size(node: Node) -> int | None:
     """The hidden size by whatever tells it: ONNX Runtime wants the attribute, other than the standard."""
     gates = _GATES[node.op.name]
     _, weight, recurrence, bias, _, *states = node.inputs[:7]
-    told: list[Dim] = []
+    known: list[Dim] = []
     for value, axis, divisor in (
         (recurrence, 2, 1),
         (recurrence, 1, gates),
@@ -58,8 +58,8 @@ def _hidden_size(node: Node) -> int | None:
         *((value, value.tensor.rank - 1, 1) for value in node.outputs),
     ):
         if value is not None:
-            told.append(value.shape[axis] // divisor)
-    return next((size for size in told if isinstance(size, int)), None)
+            known.append(value.shape[axis] // divisor)
+    return next((size for size in known if isinstance(size, int)), None)
 
 
 def require_hidden_size(ctx: ExportContext, size: int | None) -> None:

@@ -114,21 +114,21 @@ def _along(axis: int, rank: int, part: slice) -> tuple[slice, ...]:
     return tuple(part if index == axis else slice(None) for index in range(rank))
 
 
-def _fold_axis(x: Array, axis: int, windows: _AxisWindows, fold: Callable[..., Any], start: Any) -> Array:
-    """Folds each window along `axis` by the binary ufunc `fold`, from `start`."""
+def _reduce_axis(x: Array, axis: int, windows: _AxisWindows, function: Callable[..., Any], start: Any) -> Array:
+    """Reduces each window along `axis` by the binary ufunc `function`, from `start`."""
     shape = (*x.shape[:axis], windows.count, *x.shape[axis + 1 :])
     result = np.full(shape, start, dtype=x.dtype)
     for position in range(windows.kernel):
         target, source = windows.slices(position)
         into = result[_along(axis, x.ndim, target)]
-        fold(into, x[_along(axis, x.ndim, source)], out=into)
+        function(into, x[_along(axis, x.ndim, source)], out=into)
     return result
 
 
-def _fold_windows(x: Array, axes: Sequence[_AxisWindows], fold: Callable[..., Any], start: Any) -> Array:
+def _reduce_windows(x: Array, axes: Sequence[_AxisWindows], function: Callable[..., Any], start: Any) -> Array:
     # The first axes come first: their passes run along whole rows, and leave fewer of them for the strided last one.
     for axis, windows in enumerate(axes, start=2):
-        x = _fold_axis(x, axis, windows, fold, start)
+        x = _reduce_axis(x, axis, windows, function, start)
     return x
 
 
@@ -142,7 +142,7 @@ def _least(dtype: Any) -> Any:
 def max_pool(x: Array, **attrs: Any) -> Array:
     """The greatest element of each window, as ONNX MaxPool; NaN wins. Padding never does."""
     wide = accumulated(x)
-    pooled = _fold_windows(wide, _axis_windows(x.shape[2:], **attrs), np.maximum, _least(wide.dtype))
+    pooled = _reduce_windows(wide, _axis_windows(x.shape[2:], **attrs), np.maximum, _least(wide.dtype))
     return pooled.astype(x.dtype, copy=False)
 
 
@@ -186,7 +186,7 @@ def average_pool(x: Array, *, count_include_pad: bool, pads: Sequence[int], **at
     tensor: what sticks out beyond it because of `ceil_mode` is never counted.
     """
     axes = _axis_windows(x.shape[2:], pads=pads, **attrs)
-    sums = _fold_windows(accumulated(x), axes, np.add, 0)
+    sums = _reduce_windows(accumulated(x), axes, np.add, 0)
     ends = pads[len(axes) :]
     numbers = [
         windows.elements(-windows.begin, windows.size + end) if count_include_pad else windows.elements(0, windows.size)
@@ -199,7 +199,7 @@ def average_pool(x: Array, *, count_include_pad: bool, pads: Sequence[int], **at
 def lp_pool(x: Array, *, p: int, **attrs: Any) -> Array:
     """The p-norm of each window, as ONNX LpPool; f16 and bf16 are computed in f32."""
     powers = np.abs(accumulated(x)) ** p
-    sums = _fold_windows(powers, _axis_windows(x.shape[2:], **attrs), np.add, 0)
+    sums = _reduce_windows(powers, _axis_windows(x.shape[2:], **attrs), np.add, 0)
     return np.asarray(sums ** (1.0 / p)).astype(x.dtype, copy=False)
 
 

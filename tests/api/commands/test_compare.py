@@ -20,7 +20,7 @@ def test_the_table_has_a_row_for_each_executor(path: str, capsys: pytest.Capture
     assert "2 sets of inputs against the reference evaluator, 2 timed runs" in text
     assert [line.split()[0] for line in text.splitlines() if "host" in line] == ["eager", "ort"]
     assert "one session of ONNX Runtime runs the whole graph" in text
-    assert {"error", "latency", "set-up", "memory", "pieces", "fallbacks"} <= set(text.splitlines()[2].split())
+    assert {"error", "latency", "set-up", "memory", "segments", "fallbacks"} <= set(text.splitlines()[2].split())
     (row,) = [line.split() for line in text.splitlines() if line.startswith("ort ") and "host" in line]
     assert row[-4:] == ["1", "0", "4", "yes"]
 
@@ -56,7 +56,7 @@ def test_json_holds_everything(path: str, capsys: pytest.CaptureFixture[str]) ->
     found = json.loads(capsys.readouterr().out)
     assert found["sizes"] == {"batch": 3}
     assert found["results"][0]["outputs"][0]["ulps"] <= 1
-    assert {"pieces", "fallbacks", "setup_seconds", "memory_bytes"} <= found["results"][0].keys()
+    assert {"segments", "fallbacks", "setup_seconds", "memory_bytes"} <= found["results"][0].keys()
 
 
 def test_files_are_inputs(tmp_path: Path, path: str, capsys: pytest.CaptureFixture[str]) -> None:

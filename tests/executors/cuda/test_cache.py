@@ -112,10 +112,10 @@ def test_who_has_no_home_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
         assert cache_folder() == Path("/elsewhere/capgraph")
     assert folder == NOWHERE
-    cache, choices = KernelCache(folder / "kernels"), TuningCache(folder / "choices")
+    cache, choices = KernelCache(folder / "kernels"), TuningCache(folder / "tuning")
     cache.keep(KEYS, Module.of(b"code"))
     assert cache.find(KEYS[0]) is None
     assert cache.damaged == 0
     choices.keep("a" * 40, Choice("quick", None, {}))
     assert choices.find("a" * 40) is not None, "what was measured is known to the process"
-    assert TuningCache(folder / "choices").read_all() == 0
+    assert TuningCache(folder / "tuning").read_all() == 0

@@ -214,7 +214,7 @@ def test_a_kernel_that_does_not_compile_gives_way_to_the_next(tmp_path: Path) ->
         assert any("bad: error: broken" in remark for remark in program.remarks)
 
 
-def test_what_has_no_kernel_runs_on_the_host_between_pieces(tmp_path: Path) -> None:
+def test_what_has_no_kernel_runs_on_the_host_between_segments(tmp_path: Path) -> None:
     b = Builder()
     x = b.input("x", "f32[4, 4]")
     h = b.op("softmax", b.op("matmul", b.op("exp", x), x))
@@ -228,7 +228,7 @@ def test_what_has_no_kernel_runs_on_the_host_between_pieces(tmp_path: Path) -> N
             np.testing.assert_allclose(given, EagerExecutor().compile(graph).run({"x": rows(4)})["y"], rtol=1e-4)
             stats = program.stats()
     assert stats.refused == ()
-    assert program.coverage() == (stats.buckets[0].pieces, stats.buckets[0].eager_steps) == (2, 1)
+    assert program.coverage() == (stats.buckets[0].segments, stats.buckets[0].eager_steps) == (2, 1)
     assert any("runs on the host: cumsum" in remark for remark in program.remarks)
 
 

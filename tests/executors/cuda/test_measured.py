@@ -30,4 +30,4 @@ def test_one_size_behind_another(on_device: bool, options: dict[str, Any], tmp_p
                 np.testing.assert_allclose(array, old, rtol=1e-5)
         stats = program.stats()
     assert (stats.counters.replayed_calls, stats.counters.size_reads) == (8, 8)
-    assert all((bucket.pieces, bucket.eager_segments) == (1, 0) for bucket in stats.buckets)
+    assert all((bucket.segments, bucket.eager_segments) == (1, 0) for bucket in stats.buckets)

@@ -55,7 +55,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_the_quickest_way_is_taken_and_kept(tmp_path: Path, timed: list[str]) -> None:
     for process in range(2):
         gpu = fake_device(tmp_path)
-        gpu.selector = Selector(gpu, TuningCache(tmp_path / "choices"))
+        gpu.selector = Selector(gpu, TuningCache(tmp_path / "tuning"))
         with patch.object(lowering, "families_of", lambda _op: (two_ways,)):
             program = recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]})
             for _ in range(2):
@@ -80,7 +80,7 @@ def test_transforms_are_measured(tmp_path: Path, timed: list[str]) -> None:
     b = Builder()
     graph = b.finish({"y": b.op("dft", b.input("x", "f32[2, 6, 1]"), onesided=True)})
     gpu = fake_device(tmp_path)
-    gpu.selector = Selector(gpu, TuningCache(tmp_path / "choices"))
+    gpu.selector = Selector(gpu, TuningCache(tmp_path / "tuning"))
     with patch.object(lowering, "families_of", lambda _op: (two_ways,)):
         recorded(graph, gpu).run({"x": np.ones((2, 6, 1), np.float32)})
     assert timed == ["slow", "quick"]
@@ -89,7 +89,7 @@ def test_transforms_are_measured(tmp_path: Path, timed: list[str]) -> None:
 def test_what_is_needed_first_is_compiled_together(tmp_path: Path, timed: list[str]) -> None:
     """One call for a plan, before anything is measured: all ways of problems, and the first of other steps."""
     gpu = fake_device(tmp_path)
-    gpu.selector = selector = Selector(gpu, TuningCache(tmp_path / "choices"))
+    gpu.selector = selector = Selector(gpu, TuningCache(tmp_path / "tuning"))
     events: list[tuple[str, set[str], list[LoweredStep]]] = []
     announce, order = selector.kernels_wanted, selector.ordered
 
@@ -128,7 +128,7 @@ def test_what_is_needed_first_is_compiled_together(tmp_path: Path, timed: list[s
 def test_a_measurement_runs_on_memory_of_its_own(tmp_path: Path) -> None:
     with patch.object(lowering, "families_of", lambda _op: (two_ways,)):
         gpu = fake_device(tmp_path)
-        gpu.selector = Selector(gpu, TuningCache(tmp_path / "choices"))
+        gpu.selector = Selector(gpu, TuningCache(tmp_path / "tuning"))
         program = recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]})
         with meanings():
             plain = recorded(block(), fake_device(tmp_path), dynamic={"B": (1, 8)}, buckets={"B": [4]})
@@ -139,7 +139,7 @@ def test_a_measurement_runs_on_memory_of_its_own(tmp_path: Path) -> None:
 
 def test_candidates_of_a_problem_take_turns_in_one_memory(tmp_path: Path) -> None:
     gpu = fake_device(tmp_path)
-    gpu.selector = Selector(gpu, TuningCache(tmp_path / "choices"))
+    gpu.selector = Selector(gpu, TuningCache(tmp_path / "tuning"))
     made: list[int] = []
     measured: list[int] = []
     allocate, seconds = FakeDriver.allocate, selection.Measurement.seconds
@@ -189,7 +189,7 @@ def test_a_way_that_is_far_slower_is_not_measured_further(tmp_path: Path) -> Non
     """By itself the first one takes a microsecond, which all take in a graph, and the second a second."""
     tries = iter([1e-6, 1.0])
     gpu = fake_device(tmp_path)
-    gpu.selector = Selector(gpu, TuningCache(tmp_path / "choices"))
+    gpu.selector = Selector(gpu, TuningCache(tmp_path / "tuning"))
     measured: list[str] = []
     graphs = selection.graph_seconds
 
@@ -209,7 +209,7 @@ def test_a_way_that_is_far_slower_is_not_measured_further(tmp_path: Path) -> Non
     ):
         recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]}).run({"x": rows(4)})
     assert measured == ["alone", "in a graph", "alone"]
-    (choice,) = gpu.selector.choices._known.values()
+    (choice,) = gpu.selector.cache._known.values()
     assert (choice.name, choice.seconds["quick"]) == ("slow", 1.0)
 
 
@@ -227,7 +227,7 @@ def test_a_text_that_is_no_export_is_refused_as_a_whole(tmp_path: Path) -> None:
     whole = json.loads(here.export())
     others = ({"a": 1}, {**whole, "../../a": whole["a" * 40]}, {**whole, "b" * 40: {"name": "quick"}})
     for broken in ("no json", "[1]", '"text"', "[" * 100_000, *map(json.dumps, others)):
-        with pytest.raises(InputError, match="no exported choices"):
+        with pytest.raises(InputError, match="no exported tuning cache"):
             there.take_over(broken)
     assert there.read_all() == 0
     assert there.take_over("{}") == 0
@@ -295,7 +295,7 @@ def test_where_memory_was_short_the_choice_is_of_this_process_alone(tmp_path: Pa
             return 2e-6
 
     gpu = fake_device(tmp_path)
-    gpu.selector = Selector(gpu, TuningCache(tmp_path / "choices"))
+    gpu.selector = Selector(gpu, TuningCache(tmp_path / "tuning"))
     with (
         patch.object(lowering, "families_of", lambda _op: (two_ways,)),
         patch.object(selection, "Measurement", Measured),
@@ -303,8 +303,8 @@ def test_where_memory_was_short_the_choice_is_of_this_process_alone(tmp_path: Pa
         for _ in range(2):
             recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]}).run({"x": rows(4)})
     assert gpu.selector.measured == 1
-    assert [choice.name for choice in gpu.selector.choices._known.values()] == ["slow"]
-    assert TuningCache(tmp_path / "choices").read_all() == 0
+    assert [choice.name for choice in gpu.selector.cache._known.values()] == ["slow"]
+    assert TuningCache(tmp_path / "tuning").read_all() == 0
 
 
 def broken_and_whole(task: Task) -> Iterator[Candidate]:
@@ -315,12 +315,12 @@ def broken_and_whole(task: Task) -> Iterator[Candidate]:
 def test_a_way_that_does_not_compile_is_not_measured_but_counted(tmp_path: Path) -> None:
     with patch.object(lowering, "families_of", lambda _op: (broken_and_whole,)):
         gpu = fake_device(tmp_path)
-        gpu.selector = Selector(gpu, TuningCache(tmp_path / "choices"))
+        gpu.selector = Selector(gpu, TuningCache(tmp_path / "tuning"))
         program = recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]})
         expected = EagerExecutor().compile(block()).run({"x": rows(4)})["y"]
         np.testing.assert_allclose(program.run({"x": rows(4)})["y"], expected, rtol=1e-5)
     assert gpu.fallbacks.kernels["fused, broken: error: broken"] == 1, gpu.fallbacks
-    (choice,) = gpu.selector.choices._known.values()
+    (choice,) = gpu.selector.cache._known.values()
     assert choice.seconds.keys() == {"slow", "quick"}
 
 
@@ -331,7 +331,7 @@ def test_ways_that_the_device_refuses_leave_the_step_to_the_host(error: Exceptio
             raise error
 
     gpu = fake_device(tmp_path)
-    gpu.selector = Selector(gpu, TuningCache(tmp_path / "choices"))
+    gpu.selector = Selector(gpu, TuningCache(tmp_path / "tuning"))
     with (
         patch.object(lowering, "families_of", lambda _op: (two_ways,)),
         patch.object(selection, "Measurement", Refused),
@@ -342,7 +342,7 @@ def test_ways_that_the_device_refuses_leave_the_step_to_the_host(error: Exceptio
     fallbacks = [name for name in gpu.fallbacks.kernels if str(error) in name]
     assert [name.partition(":")[0] for name in fallbacks] == ["fused, slow", "fused, quick"]
     assert "none of its kernels runs here" in gpu.fallbacks.host_steps.values()
-    assert TuningCache(tmp_path / "choices").read_all() == 0
+    assert TuningCache(tmp_path / "tuning").read_all() == 0
 
 
 def test_ways_that_nobody_had_memory_to_measure_stay_as_they_are(tmp_path: Path) -> None:
@@ -351,7 +351,7 @@ def test_ways_that_nobody_had_memory_to_measure_stay_as_they_are(tmp_path: Path)
             raise ResourceError("no memory")
 
     gpu = fake_device(tmp_path)
-    gpu.selector = Selector(gpu, TuningCache(tmp_path / "choices"))
+    gpu.selector = Selector(gpu, TuningCache(tmp_path / "tuning"))
     with patch.object(lowering, "families_of", lambda _op: (two_ways,)), patch.object(selection, "Measurement", Short):
         recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]}).run({"x": rows(4)})
     assert not gpu.fallbacks.kernels

@@ -247,7 +247,7 @@ def test_what_is_closed_does_not_run() -> None:
     assert executable.remarks == ("the program is closed",)
 
 
-# ---- pieces
+# ---- segments
 
 
 def test_a_foreign_node_runs_between_sessions(known_domain: None) -> None:
@@ -261,7 +261,7 @@ def test_a_foreign_node_runs_between_sessions(known_domain: None) -> None:
     assert executable.run({"x": np.ones(2, F32)})["c"].tolist() == [2, 2]
     head, count, *reasons = executable.remarks
     assert "does not run the graph as a whole" in head
-    assert count == "2 sessions and 1 eager piece; 1 node of 3 run eagerly:"
+    assert count == "2 sessions and 1 eager segment; 1 node of 3 run eagerly:"
     assert len(reasons) == 1
     assert "%b = example.double(%a)" in reasons[0]
     assert executable.coverage() == (2, 1)
@@ -269,7 +269,7 @@ def test_a_foreign_node_runs_between_sessions(known_domain: None) -> None:
         compiled(text, strict=True)
 
 
-def test_outputs_of_eager_pieces_are_the_caller_s_own() -> None:
+def test_outputs_of_eager_segments_are_the_caller_s_own() -> None:
     executable = compiled(
         """graph @main(%x: bf16[2, 2]) {
   %w: bf16[2] = constant() {value = dense<bf16[2]: [1.0, 2.0]>}
@@ -298,7 +298,7 @@ def test_a_node_that_fails_at_run_time_runs_eagerly_from_then_on() -> None:
     assert executable.remarks == (WHOLE,)
     expected = evaluate_graph(parse(text), list(inputs.values()))[0]
     assert np.array_equal(executable.run(inputs)["b"], expected)
-    assert executable.remarks[1].startswith("2 sessions and 1 eager piece; 1 node of 3")
+    assert executable.remarks[1].startswith("2 sessions and 1 eager segment; 1 node of 3")
     assert "division by zero" in executable.remarks[2]
     assert np.array_equal(executable.run(inputs)["b"], expected)
     with pytest.raises(ExecutionError, match="division by zero"):
@@ -374,7 +374,7 @@ def test_random_graphs_give_what_they_mean() -> None:
         graph = random_graph(seed, ops=DRAWN, subject=every[seed * 997 % len(every)], max_nodes=3)
         executable = require_meaning(graph, seed)
         if executable is not None:
-            seen["whole" if executable.remarks == (WHOLE,) else "pieces"] += 1
+            seen["whole" if executable.remarks == (WHOLE,) else "segments"] += 1
     assert min(seen.values()) > COUNT * 0.15
     assert seen.total() > COUNT * 0.7
 

@@ -1,7 +1,7 @@
 import pytest
 from capgraph.executors.ort import partition as module
 from capgraph.executors.ort.partition import OrtPartition
-from capgraph.executors.ort.pieces import whole
+from capgraph.executors.ort.segments import whole
 from capgraph.executors.ort.session import RunFailure
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.graph import Graph
@@ -18,7 +18,7 @@ def failure(node_name: str) -> RunFailure:
 
 
 def eager(partition: OrtPartition) -> list[str]:
-    return [node.outputs[0].name for piece in partition.pieces if piece.session is None for node in piece.nodes]
+    return [node.outputs[0].name for segment in partition.segments if segment.session is None for node in segment.nodes]
 
 
 def made(text: str = PLAIN) -> tuple[Graph, OrtPartition]:
@@ -26,10 +26,10 @@ def made(text: str = PLAIN) -> tuple[Graph, OrtPartition]:
     return graph, OrtPartition(graph, threads=1, strict=False)
 
 
-def test_a_plain_graph_is_one_piece() -> None:
+def test_a_plain_graph_is_one_segment() -> None:
     graph, partition = made()
-    (piece,) = partition.pieces
-    assert piece.graph is graph
+    (segment,) = partition.segments
+    assert segment.graph is graph
     assert partition.why == ""
 
 
@@ -50,30 +50,30 @@ def test_known_faults_are_cut_out() -> None:
 )
 def test_the_node_that_failed_is_cut_out(name: str, guilty: list[str]) -> None:
     _, partition = made()
-    partition.refuse(partition.pieces[0], failure(name))
+    partition.refuse(partition.segments[0], failure(name))
     assert eager(partition) == guilty
     assert partition.why == "it failed"
 
 
 def test_nodes_are_found_by_the_names_of_their_origins() -> None:
     _, partition = made('graph @main(%x: f32[2]) { %a: f32[2] = neg(%x) loc("layer/Neg") return %a }')
-    partition.refuse(partition.pieces[0], failure("layer/Neg"))
+    partition.refuse(partition.segments[0], failure("layer/Neg"))
     assert eager(partition) == ["a"]
 
 
 def test_a_failure_that_is_known_changes_nothing() -> None:
     _, partition = made()
-    piece = partition.pieces[0]
-    partition.refuse(piece, failure("b"))
-    pieces = partition.pieces
-    partition.refuse(piece, failure("b"))
-    assert partition.pieces is pieces
+    segment = partition.segments[0]
+    partition.refuse(segment, failure("b"))
+    segments = partition.segments
+    partition.refuse(segment, failure("b"))
+    assert partition.segments is segments
 
 
 def test_failures_add_up() -> None:
     _, partition = made()
-    partition.refuse(partition.pieces[0], failure("a"))
-    partition.refuse(partition.pieces[1], failure("c"))
+    partition.refuse(partition.segments[0], failure("a"))
+    partition.refuse(partition.segments[1], failure("c"))
     assert eager(partition) == ["a", "c"]
 
 

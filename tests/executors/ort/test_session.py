@@ -16,7 +16,7 @@ AFFINE = """graph @main(%x: f32[B, 2]) {
   return %y
 }"""
 LOST = "{\n  %a: f32[B, 2] = example.double(%x)\n"
-"""A node that no session runs, so that others are in pieces."""
+"""A node that no session runs, so that others are in segments."""
 
 
 def test_inputs_and_outputs_have_the_order_of_the_graph() -> None:

@@ -51,7 +51,7 @@ def test_counters_and_waste_are_those_of_the_calls() -> None:
     assert (counters.replays, counters.captures) == (replayed, len(seen))
     assert (counters.padded_calls, counters.padded_rows, counters.rows) == (padded, added, real)
     assert counters.waste == added / (added + real)
-    assert [bucket.pieces for bucket in stats.buckets] == [1] * len(seen)
+    assert [bucket.segments for bucket in stats.buckets] == [1] * len(seen)
     assert all(bucket.verified for bucket in stats.buckets)
     text = "\n".join(program.remarks)
     assert f"{100 * counters.waste:.1f}% waste" in text

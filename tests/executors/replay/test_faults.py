@@ -94,20 +94,20 @@ def test_a_call_that_no_bucket_serves_is_told_of_once_or_raises_in_a_strict_prog
 
 
 class TestVerification:
-    def test_a_piece_that_replays_wrong_numbers_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_segment_that_replays_wrong_numbers_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         _skip_last_call(monkeypatch)
         program = compiled(GRAPH, dynamic=RANGE)
         for call in range(3):
             check(program, GRAPH, 3, call)
         stats = program.stats()
-        assert stats.counters.refused_pieces == 1
+        assert stats.counters.refused_segments == 1
         assert stats.counters.replayed_calls == 0
         assert "differ from eager when replayed over poison" in stats.buckets[0].refusals[0]
-        assert any("refused piece" in line for line in program.remarks)
+        assert any("refused segment" in line for line in program.remarks)
 
     def test_strict_raises_for_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         _skip_last_call(monkeypatch)
-        with pytest.raises(CaptureError, match="a piece was refused"):
+        with pytest.raises(CaptureError, match="a segment was refused"):
             compiled(GRAPH, dynamic=RANGE, strict=True).run({"x": rows(3)})
 
     def test_a_plan_that_computes_something_else_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:

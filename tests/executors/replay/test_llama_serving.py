@@ -1,4 +1,4 @@
-"""A Llama over flattened tokens: decode calls are captured whole, mixed ones in pieces around attention."""
+"""A Llama over flattened tokens: decode calls are captured whole, mixed ones in segments around attention."""
 
 from collections import Counter
 from itertools import groupby
@@ -54,8 +54,8 @@ def bucket_of(sizes: Sizes) -> Sizes:
     return min(fitting, key=lambda bucket: (np.prod(bucket), bucket))
 
 
-def pieces_around_attention(served: capgraph.Program, sizes: Sizes) -> int:
-    """How many pieces the steps make between those of attention, in the order of a plan."""
+def segments_around_attention(served: capgraph.Program, sizes: Sizes) -> int:
+    """How many segments the steps make between those of attention, in the order of a plan."""
     plan = make_plan(served.graph, dict(zip("NRT", sizes, strict=True)), HOST)
     is_attention = [step.node.op.name == "varlen_attention" for step in plan.steps]
     assert sum(is_attention) == LAYERS
@@ -69,7 +69,7 @@ def assert_equal(given: Inputs, expected: Inputs) -> None:
         np.testing.assert_allclose(given[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-def test_decode_is_captured_whole_and_mixed_calls_in_five_pieces() -> None:
+def test_decode_is_captured_whole_and_mixed_calls_in_five_segments() -> None:
     served, oracle = program(), capgraph.optimize(llama(), executor="eager")
     random = np.random.default_rng(0)
     calls: Counter[Sizes] = Counter()
@@ -97,9 +97,9 @@ def test_decode_is_captured_whole_and_mixed_calls_in_five_pieces() -> None:
         assert report.verified
         assert report.calls == calls[sizes] - 1
         if sizes in DECODE:
-            assert (report.pieces, report.eager_segments, report.cuts) == (1, 0, ())
+            assert (report.segments, report.eager_segments, report.cuts) == (1, 0, ())
         else:
-            assert report.pieces == pieces_around_attention(served, sizes) == LAYERS + 1
+            assert report.segments == segments_around_attention(served, sizes) == LAYERS + 1
             assert report.cuts == (f"varlen_attention: {CutReason.READS_ON_HOST.value}",) * LAYERS
 
 
@@ -107,12 +107,12 @@ def test_decode_is_captured_whole_and_mixed_calls_in_five_pieces() -> None:
 def test_other_modes(mode: str, decode: int, mixed: int) -> None:
     served, oracle = program(mode=mode), capgraph.optimize(llama(), executor="eager")
     random = np.random.default_rng(1)
-    for counts, pieces in (([1, 1, 1], decode), ([1, 5, 1], mixed)):
+    for counts, segments in (([1, 1, 1], decode), ([1, 5, 1], mixed)):
         before = served.stats().counters.replays
         inputs = batch(random, [4, 0, 7], counts)
         for _ in range(3):
             assert_equal(served.run(inputs), oracle.run(inputs))
-        assert served.stats().counters.replays - before == 2 * pieces
+        assert served.stats().counters.replays - before == 2 * segments
 
 
 def test_a_prompt_at_once_is_the_prompt_token_by_token() -> None:

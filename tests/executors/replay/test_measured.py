@@ -75,7 +75,7 @@ def test_a_detector_is_one_recording() -> None:
     assert {0, 1} < counts
     stats = program.stats()
     assert not stats.refused
-    assert [(bucket.pieces, bucket.eager_segments, bucket.cuts) for bucket in stats.buckets] == [(1, 0, ())] * 2
+    assert [(bucket.segments, bucket.eager_segments, bucket.cuts) for bucket in stats.buckets] == [(1, 0, ())] * 2
     assert stats.counters.size_reads == stats.counters.replayed_calls == 6
     assert stats.counters.padded_calls
     text = program.explain()
@@ -145,6 +145,6 @@ def test_layers_of_experts_are_one_recording() -> None:
         x = random.standard_normal((batch, 8)).astype(np.float32)
         np.testing.assert_allclose(program.run({"x": x})["y"], oracle.run({"x": x})["y"], rtol=1e-4, atol=1e-5)
     (bucket,) = program.stats().buckets
-    assert (bucket.pieces, bucket.eager_segments, bucket.cuts) == (1, 0, ())
+    assert (bucket.segments, bucket.eager_segments, bucket.cuts) == (1, 0, ())
     assert len(bucket.bounded) == 6
     assert not program.stats().counters.size_reads  # no output depends on what was found

@@ -1,4 +1,4 @@
-"""Graphs that cannot be captured whole: the number of pieces, the reasons, and the numbers of eager."""
+"""Graphs that cannot be captured whole: the number of segments, the reasons, and the numbers of eager."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -34,13 +34,13 @@ def served(graph: Graph, **options: Any) -> BucketReport:
     stats = program.stats()
     assert stats.counters.replayed_calls == CALLS - 1
     (bucket,) = stats.buckets
-    assert stats.counters.replays == (CALLS - 1) * bucket.pieces
+    assert stats.counters.replays == (CALLS - 1) * bucket.segments
     assert bucket.verified
     return bucket
 
 
 def dense(b: Builder, x: Value) -> Value:
-    """Two kernels: enough for a piece."""
+    """Two kernels: enough for a segment."""
     return b.op("relu", b.op("exp", x))
 
 
@@ -53,7 +53,7 @@ def test_non_zero_without_a_bound_cuts_a_graph_in_two() -> None:
     h = dense(b, x)
     found = b.op("non_zero", h)
     bucket = served(b.finish({"where": found, "y": dense(b, b.op("neg", h))}), **NO_BOUNDS)
-    assert (bucket.pieces, bucket.eager_segments) == (1, 1)  # what does not need the cut runs before it
+    assert (bucket.segments, bucket.eager_segments) == (1, 1)  # what does not need the cut runs before it
     assert bucket.cuts == ("non_zero: the sizes of its results depend on values",)
 
 
@@ -63,7 +63,7 @@ def test_what_follows_values_of_unknown_size_is_eager() -> None:
     found = b.op("cast", b.op("non_zero", dense(b, x)), to=DType.F32)
     total = b.op("reduce_sum", found, axes=[0, 1], keep_dims=False)
     bucket = served(b.finish({"y": b.op("neg", b.op("exp", total))}), **NO_BOUNDS)
-    assert (bucket.pieces, bucket.eager_segments) == (2, 1)
+    assert (bucket.segments, bucket.eager_segments) == (2, 1)
 
 
 def test_non_zero_with_a_bound_is_recorded_with_what_follows() -> None:
@@ -72,7 +72,7 @@ def test_non_zero_with_a_bound_is_recorded_with_what_follows() -> None:
     found = b.op("cast", b.op("non_zero", dense(b, x)), to=DType.F32)
     total = b.op("reduce_sum", found, axes=[0, 1], keep_dims=False)
     bucket = served(b.finish({"where": found, "y": b.op("neg", total)}))
-    assert (bucket.pieces, bucket.eager_segments, bucket.cuts) == (1, 0, ())
+    assert (bucket.segments, bucket.eager_segments, bucket.cuts) == (1, 0, ())
     assert "room for" in bucket.bounded[0]
 
 
@@ -81,7 +81,7 @@ def test_a_proof_that_fails_leaves_non_zero_outside_and_says_why() -> None:
     x = b.input("x", "f32[B, 4]")
     found = b.op("cast", b.op("non_zero", dense(b, x)), to=DType.F32)
     bucket = served(b.finish({"y": b.op("reverse", found, axes=[1])}))
-    assert (bucket.pieces, bucket.eager_segments) == (1, 1)
+    assert (bucket.segments, bucket.eager_segments) == (1, 1)
     assert bucket.cuts[0].startswith("non_zero: the sizes of its results depend on values; it has no bound: it mixes")
 
 
@@ -97,14 +97,14 @@ def counting_loop(b: Builder, trips: Value, start: Value) -> Value:
     return node.outputs[0]
 
 
-def test_a_loop_whose_count_depends_on_data_stands_between_two_pieces() -> None:
+def test_a_loop_whose_count_depends_on_data_stands_between_two_segments() -> None:
     b = Builder()
     x = b.input("x", "f32[B, 4]")
     h = dense(b, x)
     total = b.op("reduce_sum", b.op("clip", h, None, b.constant(np.asarray(1, F32))), axes=[0, 1], keep_dims=False)
     trips = b.op("cast", total, to=DType.I64)
     bucket = served(b.finish({"y": dense(b, counting_loop(b, trips, h))}))
-    assert (bucket.pieces, bucket.eager_segments) == (2, 1)
+    assert (bucket.segments, bucket.eager_segments) == (2, 1)
     assert bucket.cuts == ("loop: it runs regions as often as values say",)
 
 
@@ -128,7 +128,7 @@ def test_a_foreign_op_in_the_middle() -> None:
         with pytest.raises(CaptureError, match=r"not everything is recorded: elsewhere\.Halve"):
             compiled(graph, dynamic={"B": (3, 3)}, mode=mode, strict=True)
     compiled(graph, dynamic={"B": (3, 3)}, mode="piecewise", strict=True).run({"x": np.ones((3, 4), F32)})
-    assert (bucket.pieces, bucket.eager_segments) == (2, 1)
+    assert (bucket.segments, bucket.eager_segments) == (2, 1)
     assert bucket.cuts == ("elsewhere.Halve: it runs through another framework",)
     assert bucket.eager_steps == 1
     program = compiled(graph, dynamic={"B": (3, 3)}, mode="full")
@@ -145,7 +145,7 @@ def test_two_independent_branches_share_their_cuts() -> None:
     x = b.input("x", "f32[B, 4]")
     left, right = (dense(b, middle(b, dense(b, b.op(name, x)))) for name in ("neg", "abs"))
     bucket = served(b.finish({"y": b.op("add", left, right)}))
-    assert (bucket.pieces, bucket.eager_segments) == (2, 1)
+    assert (bucket.segments, bucket.eager_segments) == (2, 1)
     assert len(bucket.cuts) == 2
 
 
@@ -164,7 +164,7 @@ def _operands(name: str) -> int:
 
 def test_attention_is_captured_whole_where_that_is_possible_and_else_stays_outside() -> None:
     whole = served(attention())
-    assert (whole.pieces, whole.eager_segments) == (1, 0)
-    pieces = served(attention(), mode="piecewise")
-    assert "attention: the policy keeps it outside of recorded graphs" in pieces.cuts
-    assert pieces.eager_segments == 1
+    assert (whole.segments, whole.eager_segments) == (1, 0)
+    segments = served(attention(), mode="piecewise")
+    assert "attention: the policy keeps it outside of recorded graphs" in segments.cuts
+    assert segments.eager_segments == 1

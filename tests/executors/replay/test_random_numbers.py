@@ -52,7 +52,7 @@ def test_replays_draw_what_eager_draws_padded_or_not() -> None:
     assert len(seen) == 8
     stats = program.stats()
     assert (stats.counters.replayed_calls, stats.counters.padded_calls) == (6, 4)
-    assert all(bucket.verified and bucket.pieces == 1 and not bucket.eager_segments for bucket in stats.buckets)
+    assert all(bucket.verified and bucket.segments == 1 and not bucket.eager_segments for bucket in stats.buckets)
 
 
 @pytest.mark.parametrize("executor", ["eager", "graph"])

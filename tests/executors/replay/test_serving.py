@@ -85,7 +85,7 @@ class Recount:
             np.testing.assert_allclose(given, expected[name], rtol=1e-3, atol=1e-4 * np.abs(expected[name]).max())
 
 
-def pieces_of(graph: Graph) -> int:
+def segments_of(graph: Graph) -> int:
     """Runs of nodes that can be captured, between those that cannot, in the order of the graph."""
     outside = Trait.DATA_DEPENDENT | Trait.READS_HOST | Trait.CONTROL_FLOW | Trait.FOREIGN
     return sum(not is_cut for is_cut, _ in groupby(node.op.has(outside) for node in graph.nodes))
@@ -93,15 +93,15 @@ def pieces_of(graph: Graph) -> int:
 
 def agree(program: capgraph.Program, recount: Recount) -> None:
     stats = program.stats()
-    counters, pieces = stats.counters, pieces_of(program.graph)
+    counters, segments = stats.counters, segments_of(program.graph)
     assert (counters.calls, counters.replayed_calls) == (recount.calls, recount.replayed)
     assert (counters.rows, counters.padded_rows) == (recount.rows, recount.padded)
     assert not stats.refused
-    assert {bucket.pieces for bucket in stats.buckets} == {pieces} == {1}
-    assert counters.replays == recount.replayed * pieces
+    assert {bucket.segments for bucket in stats.buckets} == {segments} == {1}
+    assert counters.replays == recount.replayed * segments
     text = program.explain()
     assert f"{100 * recount.padded / (recount.rows + recount.padded):.1f}% waste" in text
-    assert f"{pieces} pieces with" in text
+    assert f"{segments} segments with" in text
 
 
 def test_gpt2_at_random_batch_sizes() -> None:

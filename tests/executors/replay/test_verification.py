@@ -3,7 +3,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from capgraph.executors.replay.verification import output_problem, piece_problem, tail_poison
+from capgraph.executors.replay.verification import output_problem, segment_problem, tail_poison
 from capgraph.ir.plan import Segment
 
 from tests.counted_work import most_bytes_in
@@ -98,6 +98,6 @@ class Exact(Rounding):
 def test_recordings_keep_the_bits_of_eager_runs_unless_they_say_that_they_do_not(recording, is_fine) -> None:
     segment = Segment(0, 1, True)
     once = np.ones(3, F32)
-    assert (piece_problem(Replayed(once, np.nextafter(once, F32(2))), segment, recording) == "") is is_fine
-    assert piece_problem(Replayed(once, once * 2), segment, recording) != ""
-    assert piece_problem(Replayed(once, once.copy()), segment, recording) == ""
+    assert (segment_problem(Replayed(once, np.nextafter(once, F32(2))), segment, recording) == "") is is_fine
+    assert segment_problem(Replayed(once, once * 2), segment, recording) != ""
+    assert segment_problem(Replayed(once, once.copy()), segment, recording) == ""

@@ -10,7 +10,7 @@ from tests.passes.planning.planned import UNBOUNDED, planned
 ALL = CapturePolicy(min_kernels=1)
 
 
-def pieces(plan: Plan) -> list[str]:
+def segments(plan: Plan) -> list[str]:
     """The segments: `captured` or the reasons of an eager one, with the names of the results."""
     described: list[str] = []
     for segment in plan.segments:
@@ -29,32 +29,32 @@ CHAIN = """
     }"""
 
 
-def test_a_plain_graph_is_one_piece() -> None:
-    assert pieces(planned(CHAIN)) == ["captured: a b c"]
+def test_a_plain_graph_is_one_segment() -> None:
+    assert segments(planned(CHAIN)) == ["captured: a b c"]
 
 
 def test_nothing_is_captured_when_that_is_off() -> None:
-    assert pieces(planned(CHAIN, capture=CapturePolicy(captures=False))) == ["MODE_NONE: a b c"]
+    assert segments(planned(CHAIN, capture=CapturePolicy(captures=False))) == ["MODE_NONE: a b c"]
 
 
 def test_a_policy_keeps_an_op_outside() -> None:
     policy = CapturePolicy(keep_outside=frozenset({"sigmoid"}), min_kernels=1)
-    assert pieces(planned(CHAIN, capture=policy)) == ["captured: a", "KEPT_OUTSIDE: b", "captured: c"]
+    assert segments(planned(CHAIN, capture=policy)) == ["captured: a", "KEPT_OUTSIDE: b", "captured: c"]
 
 
 def test_a_target_names_ops_that_it_cannot_capture() -> None:
     target = replace(HOST, uncapturable=frozenset({"sigmoid"}))
-    assert pieces(planned(CHAIN, target=target, capture=ALL))[1] == "NOT_CAPTURABLE_ON_TARGET: b"
+    assert segments(planned(CHAIN, target=target, capture=ALL))[1] == "NOT_CAPTURABLE_ON_TARGET: b"
 
 
-def test_small_pieces_are_joined_with_the_eager_ones_around_them() -> None:
+def test_small_segments_are_joined_with_the_eager_ones_around_them() -> None:
     policy = CapturePolicy(keep_outside=frozenset({"sigmoid"}), min_kernels=2)
-    assert pieces(planned(CHAIN, capture=policy)) == ["TOO_SMALL/KEPT_OUTSIDE: a b c"]
+    assert segments(planned(CHAIN, capture=policy)) == ["TOO_SMALL/KEPT_OUTSIDE: a b c"]
 
 
-def test_without_a_least_number_every_piece_that_does_work_is_captured() -> None:
+def test_without_a_least_number_every_segment_that_does_work_is_captured() -> None:
     policy = CapturePolicy(keep_outside=frozenset({"sigmoid", "reshape"}), min_kernels=0)
-    assert pieces(planned(CHAIN, capture=policy)) == ["captured: a", "KEPT_OUTSIDE: b", "captured: c"]
+    assert segments(planned(CHAIN, capture=policy)) == ["captured: a", "KEPT_OUTSIDE: b", "captured: c"]
     plan = planned(
         """
         graph @main(%x: f32[4]) {
@@ -97,7 +97,7 @@ def test_sizes_that_depend_on_data_cut_the_graph() -> None:
         target=UNBOUNDED,
         capture=ALL,
     )
-    assert pieces(plan) == ["captured: a b", "DATA_DEPENDENT_SHAPE: n m s", "captured: t u"]
+    assert segments(plan) == ["captured: a b", "DATA_DEPENDENT_SHAPE: n m s", "captured: t u"]
 
 
 LOOP = """
@@ -117,8 +117,8 @@ LOOP = """
     """
 
 
-def test_a_loop_whose_count_depends_on_data_runs_between_two_pieces() -> None:
-    assert pieces(planned(LOOP)) == ["captured: a b", "CONTROL_FLOW: l", "captured: c d"]
+def test_a_loop_whose_count_depends_on_data_runs_between_two_segments() -> None:
+    assert segments(planned(LOOP)) == ["captured: a b", "CONTROL_FLOW: l", "captured: c d"]
 
 
 def test_a_foreign_op_in_the_middle() -> None:
@@ -131,7 +131,7 @@ def test_a_foreign_op_in_the_middle() -> None:
           %d: f32[4] = neg(%c)
           return %d
         }""")
-    assert pieces(plan) == ["captured: a b", "FOREIGN: f", "captured: c d"]
+    assert segments(plan) == ["captured: a b", "FOREIGN: f", "captured: c d"]
 
 
 def test_what_is_no_tensor_of_numbers_runs_eagerly() -> None:
@@ -142,7 +142,7 @@ def test_what_is_no_tensor_of_numbers_runs_eagerly() -> None:
           %c: f32[4] = exp(%b)
           return %c
         }""")
-    assert pieces(plan) == ["NOT_A_TENSOR: a", "captured: b c"]
+    assert segments(plan) == ["NOT_A_TENSOR: a", "captured: b c"]
 
 
 def test_values_read_on_the_host() -> None:
@@ -153,7 +153,7 @@ def test_values_read_on_the_host() -> None:
           %c: f32[4] = exp(%b)
           return %c
         }""")
-    assert pieces(plan) == ["READS_ON_HOST: a", "captured: b c"]
+    assert segments(plan) == ["READS_ON_HOST: a", "captured: b c"]
 
 
 BRANCHES = """
@@ -169,8 +169,8 @@ BRANCHES = """
     }"""
 
 
-def test_independent_branches_are_gathered_into_few_pieces() -> None:
-    assert pieces(planned(BRANCHES)) == ["captured: a c", "FOREIGN: f g", "captured: b d e"]
+def test_independent_branches_are_gathered_into_few_segments() -> None:
+    assert segments(planned(BRANCHES)) == ["captured: a c", "FOREIGN: f g", "captured: b d e"]
 
 
 @pytest.mark.parametrize("reason", CutReason)

@@ -60,7 +60,7 @@ def test_a_chain_of_short_kernels_is_bound_by_the_host_when_eager():
     assert found.none_us == pytest.approx(10 * 4.0 + kernel + 2.0)
     assert found.full_us == pytest.approx(6.0 - 1.0 + 10 * kernel)
     assert found.piecewise_us == found.full_us
-    assert (found.host_us, found.pieces) == (40.0, 1)
+    assert (found.host_us, found.segments) == (40.0, 1)
 
 
 def test_a_chain_of_long_kernels_is_bound_by_the_device():
@@ -70,14 +70,14 @@ def test_a_chain_of_long_kernels_is_bound_by_the_device():
     assert found.full_us == pytest.approx(3.0 + 10 * kernel + 2.0)
 
 
-def test_steps_kept_outside_cut_the_graph_into_pieces():
+def test_steps_kept_outside_cut_the_graph_into_segments():
     policy = CapturePolicy(keep_outside=frozenset({"softmax"}))
     found = simulate(make_plan(with_outside(1), {}, CUDA, PlanPolicy(policy)), ROUND)
     add, softmax = 1.0 + 0.012, 1.0 + 3.0 + 5.0  # a chain of five operations for one element takes 5 us
     first = 3.0 + 2 * add
     second = max(3.0 + 4.0, first) + softmax
     third = max(3.0 + 4.0 + 3.0, second) + 2 * add
-    assert found.pieces == 2
+    assert found.segments == 2
     assert found.piecewise_us == pytest.approx(third + 2.0)
     assert found.full_us == pytest.approx(3.0 + 4 * add + softmax + 2.0)
 

@@ -51,26 +51,6 @@ template <class I> __device__ inline double uniform_double(u64 key, u64 draw, I 
 }}
 """
 
-_NORMAL = r"""
-__device__ inline FLOAT log_of(FLOAT x) {
-  const SIGNED bits = bits_as<SIGNED>(x), exponent = (bits - bits_as<SIGNED>((FLOAT)ROOT)) >> FRACTION;
-  const FLOAT m = bits_as<FLOAT>((SIGNED)(bits - (exponent << FRACTION)));
-  const FLOAT s = plus(m, -1) / plus(m, 1);
-  return plus(times((FLOAT)exponent, (FLOAT)LOG2), times(times(2, s), log_series(times(s, s))));
-}
-__device__ inline FLOAT sine_of(WORD phase) {
-  const WORD quarter = (phase + ((WORD)1 << (WIDTH - 3))) >> (WIDTH - 2);
-  const FLOAT x = times((FLOAT)(SIGNED)(phase - (quarter << (WIDTH - 2))), (FLOAT)TURN);
-  const FLOAT y = quarter & 1 ? cosine_series(times(x, x)) : times(x, sine_series(times(x, x)));
-  return quarter & 2 ? -y : y;
-}
-__device__ inline FLOAT normal_of(WORD first, WORD second, bool is_odd) {
-  const FLOAT unit = plus(times((FLOAT)UNIT, (FLOAT)first), (FLOAT)HALF_UNIT);
-  const FLOAT radius = SQUARE_ROOT(times(-2, log_of(unit)));
-  return times(radius, sine_of(is_odd ? second : second + ((WORD)1 << (WIDTH - 2))));
-}
-"""
-
 _PAIRS = r"""
 template <class I> __device__ inline float normal_float(u64 key, u64 draw, I i, unsigned w) {
   const drawn_place at = drawn_at<4>(i, w);
@@ -101,20 +81,35 @@ def _horner(ctype: str, terms: Sequence[float]) -> str:
 def _normals(width: int) -> str:
     """The functions for normally distributed numbers in f32 or f64."""
     ctype, signed, word, fraction = ("float", "int", "unsigned", 23) if width == 32 else ("double", "i64", "u64", 52)
-    kind = np.float32 if width == 32 else np.float64
-    values = {"ROOT": np.sqrt(0.5), "LOG2": np.log(2), "TURN": 2 * np.pi * 2.0**-width}
-    values |= {"HALF_UNIT": 2.0 ** -(width + 1), "UNIT": 2.0**-width}
-    names = {"FLOAT": ctype, "SIGNED": signed, "WORD": word, "FRACTION": str(fraction), "WIDTH": str(width)}
-    names |= {"SQUARE_ROOT": "sqrtf" if width == 32 else "sqrt"}
-    names |= {name: number(float(kind(value)), ctype) for name, value in values.items()}
-    text = _NORMAL
-    for name in sorted(names, key=len, reverse=True):
-        text = text.replace(name, names[name])
+    square_root, kind = ("sqrtf", np.float32) if width == 32 else ("sqrt", np.float64)
+
+    def literal(value: float) -> str:
+        return number(float(kind(value)), ctype)
+
+    root, turn, unit, half_unit = map(literal, (0.5**0.5, 2 * np.pi * 2.0**-width, 2.0**-width, 2.0 ** -(width + 1)))
     series = "\n".join(
         f"__device__ inline {ctype} {name}({ctype} x) {{ return {_horner(ctype, terms(width))}; }}"
         for name, terms in _SERIES.items()
     )
-    return series + text
+    return f"""{series}
+__device__ inline {ctype} log_of({ctype} x) {{
+  const {signed} bits = bits_as<{signed}>(x), exponent = (bits - bits_as<{signed}>(({ctype}){root})) >> {fraction};
+  const {ctype} m = bits_as<{ctype}>(({signed})(bits - (exponent << {fraction})));
+  const {ctype} s = plus(m, -1) / plus(m, 1);
+  return plus(times(({ctype})exponent, ({ctype}){literal(np.log(2))}), times(times(2, s), log_series(times(s, s))));
+}}
+__device__ inline {ctype} sine_of({word} phase) {{
+  const {word} quarter = (phase + (({word})1 << ({width} - 3))) >> ({width} - 2);
+  const {ctype} x = times(({ctype})({signed})(phase - (quarter << ({width} - 2))), ({ctype}){turn});
+  const {ctype} y = quarter & 1 ? cosine_series(times(x, x)) : times(x, sine_series(times(x, x)));
+  return quarter & 2 ? -y : y;
+}}
+__device__ inline {ctype} normal_of({word} first, {word} second, bool is_odd) {{
+  const {ctype} unit = plus(times(({ctype}){unit}, ({ctype})first), ({ctype}){half_unit});
+  const {ctype} radius = {square_root}(times(-2, log_of(unit)));
+  return times(radius, sine_of(is_odd ? second : second + (({word})1 << ({width} - 2))));
+}}
+"""
 
 
 PHILOX = _COMMON + _normals(32) + _normals(64) + _PAIRS

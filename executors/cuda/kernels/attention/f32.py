@@ -24,7 +24,7 @@ _WARPS, _STAGES = 4, 2
 
 @dataclass(frozen=True, slots=True)
 class SingleShape:
-    """Warps of `high` times 16 rows each, four side by side, and the keys of a stage, which `teams` of them share.
+    """Warps of `high` times 16 rows each, four side by side, and the keys of a stage, which `warp_groups` share.
 
     `least` blocks lie on a multiprocessor. Parts of queries are kept, or made anew for each stage. Tensor cores add up
     `chain` products of eight numbers, and these sums are added outside: they cut sums off instead of rounding them, and
@@ -36,7 +36,7 @@ class SingleShape:
     least: int
     chain: int
     keeps: bool = False
-    teams: int = 1
+    warp_groups: int = 1
 
     @property
     def name(self) -> str:
@@ -48,7 +48,7 @@ class SingleShape:
 
     @property
     def threads(self) -> int:
-        return 32 * _WARPS * self.teams
+        return 32 * _WARPS * self.warp_groups
 
 
 _SMALL, _LARGE = 64, 128
@@ -56,7 +56,7 @@ _SMALL, _LARGE = 64, 128
 
 _SHAPES = {
     _SMALL: (SingleShape(1, 32, least=2, chain=2, keeps=True), SingleShape(2, 32, least=2, chain=2)),
-    _LARGE: (SingleShape(1, 64, least=1, chain=4, teams=2), SingleShape(1, 32, least=2, chain=4)),
+    _LARGE: (SingleShape(1, 64, least=1, chain=4, warp_groups=2), SingleShape(1, 32, least=2, chain=4)),
 }
 """For few blocks, and for many."""
 
@@ -141,8 +141,8 @@ def _text(attention: Attention, rounds: bool, shape: SingleShape) -> str:
       load(key0 + KEYS);
       NAME_wait();
       __syncthreads();
-      const float* const keys = memory + key0 / KEYS % {_STAGES} * STAGE + team * MINE * KEY;
-      const float* const values = keys + KEYS * KEY + team * MINE * (VALUE - KEY);
+      const float* const keys = memory + key0 / KEYS % {_STAGES} * STAGE + warp_group * MINE * KEY;
+      const float* const values = keys + KEYS * KEY + warp_group * MINE * (VALUE - KEY);
       float scores[HIGH][MINE / 8][4];
 #pragma unroll (UNROLLED)
       for (int d0 = 0; d0 < DEPTH / 8; d0 += CHAIN)
@@ -186,7 +186,7 @@ def _text(attention: Attention, rounds: bool, shape: SingleShape) -> str:
 #pragma unroll
           for (int e = 0; e < 2; e++) {{
             float& s = scores[i][n][first + e];
-            const int key = key0 + team * MINE + 8 * n + 2 * side + e;
+            const int key = key0 + warp_group * MINE + 8 * n + 2 * side + e;
             s = row0 + 8 * half < {rows} ? score(s, head[half], step[half], key) : -INFINITE;
             highest = greatest(highest, s);
           }}
@@ -284,7 +284,7 @@ extern "C" __global__ void __launch_bounds__({threads}, {shape.least}) NAME({par
   extern __shared__ __align__(16) float memory[];
   constexpr int DEPTH = {depth}, WIDTH = {width}, KEY = {_key_pitch(depth)}, VALUE = WIDTH + 4, HIGH = {shape.high};
   constexpr int KEYS = {shape.keys}, STAGE = KEYS * (KEY + VALUE), COLUMNS = WIDTH % 16 ? 1 : 2;
-  constexpr int CHAIN = {shape.chain}, MINE = KEYS / {shape.teams};
+  constexpr int CHAIN = {shape.chain}, MINE = KEYS / {shape.warp_groups};
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, up = lane / 4, side = lane % 4;
   {block_code(attention, block_rows)}
   const {index} first_key = ({index})sample * {k[0]} + ({index})kv_head * {k[1]};
@@ -292,7 +292,7 @@ extern "C" __global__ void __launch_bounds__({threads}, {shape.least}) NAME({par
   {length_code(attention, "sample")}
   {score_code(attention)}
   const int row0 = tile * {block_rows} + warp % {_WARPS} * {tall} + up;
-  const int team = {f"warp / {_WARPS}" if shape.teams > 1 else 0};
+  const int warp_group = {f"warp / {_WARPS}" if shape.warp_groups > 1 else 0};
   int head[2 * HIGH], step[2 * HIGH];
 #pragma unroll
   for (int half = 0; half < 2 * HIGH; half++) {{
@@ -321,7 +321,7 @@ extern "C" __global__ void __launch_bounds__({threads}, {shape.least}) NAME({par
   }};
   float sums[HIGH][WIDTH / 8][4], total[HIGH][2], most[HIGH][2];
   {run_with_parts(attend, rounds)}
-  {_GATHERED.format(leaders=32 * _WARPS) if shape.teams > 1 else ""}
+  {_GATHERED.format(leaders=32 * _WARPS) if shape.warp_groups > 1 else ""}
 #pragma unroll
   for (int half = 0; half < 2 * HIGH; half++) {{
     if (row0 + 8 * half >= {rows}) continue;
@@ -349,9 +349,9 @@ _SPLIT_NOW = """
             for (int i = 0; i < HIGH; i++) split_query(left[i][0], i, d);"""
 
 
-_GATHERED = """// the second team's sums join the first one's
+_GATHERED = """// the second warp group's sums join the first one's
   float* const mine = memory + threadIdx.x % {leaders};
-  if (team == 1) {{
+  if (warp_group == 1) {{
 #pragma unroll
     for (int half = 0; half < 2 * HIGH; half++) {{
       mine[2 * half * {leaders}] = most[half / 2][half % 2];
@@ -364,7 +364,7 @@ _GATHERED = """// the second team's sums join the first one's
     }}
   }}
   __syncthreads();
-  if (team == 1) return;
+  if (warp_group == 1) return;
 #pragma unroll
   for (int half = 0; half < 2 * HIGH; half++) {{
     const float other = mine[2 * half * {leaders}], highest = greatest(most[half / 2][half % 2], other);

@@ -147,11 +147,12 @@ __device__ inline void NAME_turn(NAME_piece& x, NAME_piece& y, const float* cosi
             return ""
         count = 4 if rotation.interleaved else 8
         pieces = "PIECES" if rotation.interleaved else "PIECES / 2"
-        halves = ("query[p][0]", "query[p][1]")[: 1 if attention.shared <= 8 else 2]  # eight rows each
+        halves = ("query[{}][0]", "query[{}][1]")[: 1 if attention.shared <= 8 else 2]  # eight rows each
         turned = [*halves] if rotation.of_queries else []
-        turned += ["key_row[p]"] if rotation.of_keys else []
-        others = ["" if rotation.interleaved else f", {each.replace('[p]', '[p + PIECES / 2]', 1)}" for each in turned]
-        calls = " ".join(f"NAME_turn({x}{y}, cosine, sine);" for x, y in zip(turned, others, strict=True))
+        turned += ["key_row[{}]"] if rotation.of_keys else []
+        places = ("p",) if rotation.interleaved else ("p", "p + PIECES / 2")
+        operands = (", ".join(map(each.format, places)) for each in turned)
+        calls = " ".join(f"NAME_turn({each}, cosine, sine);" for each in operands)
         return f"""
 #pragma unroll
   for (int p = 0; p < {pieces}; p++) {{

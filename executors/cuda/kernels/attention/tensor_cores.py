@@ -114,9 +114,9 @@ def repair(attention: Attention, chip: Chip) -> KernelLaunch:
     return replace(_launch(attention, _REPAIRS, blocks, each), nbytes=attention.o.nbytes, flops=0)
 
 
-def shape_named(way: str) -> Shape | None:
-    """The shape of a way of attention; None for another kernel's."""
-    kind, _, name = way.rpartition("-")
+def shape_named(candidate: str) -> Shape | None:
+    """The shape of a candidate of attention; None for another kernel's."""
+    kind, _, name = candidate.rpartition("-")
     return Shape(*map(int, name.split("x"))) if kind == "tensor-cores" else None
 
 
@@ -394,9 +394,9 @@ def _merged(attention: Attention, shape: Shape, pitch: int) -> str:
     is_whole = all(stride % 8 == 0 for stride in o[:3]) and attention.o.starts_a_piece
     store = "*(u64*)at = bits_as<u64>(made);" if is_whole else "for (int c = 0; c < 4; c++) at[c] = made.v[c];"
     met = "".join(
-        f" {name} = {fold.format(name, f'other_lane({name}, {bit})')};"
+        f" {name} = {combined.format(name, f'other_lane({name}, {bit})')};"
         for bit in (1 << n for n in range(lanes.bit_length() - 1))
-        for name, fold in (("whole", "{} + {}"), *((f"sum[{c}]", "{} + {}") for c in range(4)))
+        for name, combined in (("whole", "{} + {}"), *((f"sum[{c}]", "{} + {}") for c in range(4)))
     )
     tops = "".join(f" top = fmaxf(top, other_lane(top, {1 << n}));" for n in range(lanes.bit_length() - 1))
     return f"""

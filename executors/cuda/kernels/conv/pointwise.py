@@ -19,7 +19,7 @@ from .image_copies import with_bias
 
 
 def lower_as_product(region: AnchoredRegion) -> Iterator[Candidate]:
-    """The way by cuBLASLt; none where windows reach over more than their place, or tensors lie otherwise."""
+    """The candidate by cuBLASLt; none where windows reach over more than their place, or tensors lie otherwise."""
     attrs, x, w = region.anchor.attrs, region.operand(0), region.operand(1)
     assert x is not None
     assert w is not None

@@ -78,13 +78,13 @@ def _as_product(whole: Sum, task: Task) -> Iterator[Candidate]:
         return replace(source, shape=shape, strides=steps, constant=None)
 
     row, column = rows[-1:], columns[-1:]
-    factors = gemm_operands(
+    operands = gemm_operands(
         matrix(left, a, (row, inner)), matrix(right, b, (inner, column)), matrix(whole.result, d_strides, (row, column))
     )
-    calls = cublaslt_calls(factors, Epilogue(task.node.output), task)
+    calls = cublaslt_calls(operands, Epilogue(task.node.output), task)
     if calls is not None:
         yield Candidate("cublaslt", calls, max(call.workspace_bytes for call in calls))
-    launch = simt_gemm(factors, chip=task.chip)
+    launch = simt_gemm(operands, chip=task.chip)
     if launch is not None:
         yield Candidate("strided", (launch,))
 
@@ -112,7 +112,7 @@ def _text(whole: Sum) -> str:
     loops = "\n  ".join(
         f"for (int {names[each]} = 0; {names[each]} < {whole.sizes[each]}; {names[each]}++)" for each in whole.summed
     )
-    factors = " * ".join(
+    product = " * ".join(
         f"({total})get(x{number}[{offset_code([names[each] for each in strides], list(strides.values()))}])"
         for number, (_, strides) in enumerate(whole.operands)
     )
@@ -126,7 +126,7 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({", ".join(paramet
   {split_index_code("element", given, sizes, index)}
   {total} sum = 0;
   {loops}
-    sum += {factors};
+    sum += {product};
   put(y[{at}], ({computed(dtype)})sum);
 }}
 """

@@ -88,7 +88,7 @@ def _by_columns(region: AnchoredRegion, epilogue: SumEpilogue, norm: Norm | None
 
 
 def _weight_of(region: AnchoredRegion, product: Node) -> ColumnWeight | None:
-    """The right factor with its columns in one piece each, None where it cannot lie so."""
+    """The right operand with its columns in one piece each, None where it cannot lie so."""
     value = product.operands[1]
     weight = region.coded.get(value) or ColumnWeight(region.sources[value])
     is_turned = product.op.name == "gemm" and product.attrs["trans_b"]

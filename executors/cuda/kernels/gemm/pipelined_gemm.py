@@ -309,22 +309,22 @@ def _epilogue_code(work: Work, tiling: PipelinedTiling) -> tuple[str, str]:
             f"at[part * {tiling.rows * pitch}]",
         )
     )
-    before, element = work.element("row@", "column@", "@")  # @ stands for the number of an element
-    early = (
-        f"const int e@ = threadIdx.x + (@ * SPLITS + split) * {threads}; "
-        f"const int row@ = first_row + e@ / {tiling.columns}; "
-        f"const int column@ = first_column + e@ % {tiling.columns}; "
-        f"const bool is_there@ = row@ < {rows} && column@ < {columns}; "
-        f"{before} {element.declarations} if (is_there@) {{ {element.constants} {element.others} }}"
-    )
-    late = (
-        f"if (is_there@) {{ "
-        f"const float* at = partial + e@ / {tiling.columns} * {pitch} + e@ % {tiling.columns}; "
-        f"float total = 0;\n#pragma unroll\nfor (int part = 0; part < {parts}; part++) total += {part}; "
-        f"{element.finish('total')} }}"
-    )
-    return _repeated(early, rounds), _repeated(late, rounds)
-
-
-def _repeated(code: str, rounds: int) -> str:
-    return "\n  ".join(code.replace("@", str(index)) for index in range(rounds))
+    early: list[str] = []
+    late: list[str] = []
+    for index in range(rounds):
+        row, column, is_there, place = (f"{name}{index}" for name in ("row", "column", "is_there", "e"))
+        before, element = work.element(row, column, str(index))
+        early.append(
+            f"const int {place} = threadIdx.x + ({index} * SPLITS + split) * {threads}; "
+            f"const int {row} = first_row + {place} / {tiling.columns}; "
+            f"const int {column} = first_column + {place} % {tiling.columns}; "
+            f"const bool {is_there} = {row} < {rows} && {column} < {columns}; "
+            f"{before} {element.declarations} if ({is_there}) {{ {element.constants} {element.others} }}"
+        )
+        late.append(
+            f"if ({is_there}) {{ "
+            f"const float* at = partial + {place} / {tiling.columns} * {pitch} + {place} % {tiling.columns}; "
+            f"float total = 0;\n#pragma unroll\nfor (int part = 0; part < {parts}; part++) total += {part}; "
+            f"{element.finish('total')} }}"
+        )
+    return "\n  ".join(early), "\n  ".join(late)

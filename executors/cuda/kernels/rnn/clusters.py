@@ -283,18 +283,18 @@ def _parameters(recurrence: Recurrence) -> list[tuple[str, Argument]]:
     return [*kept, *first]
 
 
-_SPECIAL = """
-__device__ inline unsigned NAME_shared(const void* at) {
+_SPECIAL = f"""
+__device__ inline unsigned NAME_shared(const void* at) {{
 #ifdef EMULATED
   return 0;
 #else
   return (unsigned)__cvta_generic_to_shared(at);
 #endif
-}
+}}
 // Four bytes to each block's memory, which its barrier counts.
-__device__ inline void NAME_send(void* memory, unsigned offset, unsigned value, const void* barrier) {
+__device__ inline void NAME_send(void* memory, unsigned offset, unsigned value, const void* barrier) {{
 #pragma unroll
-  for (unsigned block = 0; block < BLOCKS; block++) {
+  for (unsigned block = 0; block < {BLOCKS}; block++) {{
 #ifdef EMULATED
     memcpy(memory_of_block(block) + offset, &value, 4);
 #else
@@ -304,24 +304,24 @@ __device__ inline void NAME_send(void* memory, unsigned offset, unsigned value, 
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];"
                  :: "r"(there + offset), "r"(value), "r"(counted) : "memory");
 #endif
-  }
-}
-__device__ inline void NAME_expect(const void* barrier, unsigned bytes) {
+  }}
+}}
+__device__ inline void NAME_expect(const void* barrier, unsigned bytes) {{
 #ifndef EMULATED
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                :: "r"(NAME_shared(barrier)), "r"(bytes) : "memory");
 #endif
-}
-__device__ inline void NAME_await(const void* barrier, unsigned parity) {
+}}
+__device__ inline void NAME_await(const void* barrier, unsigned parity) {{
 #ifdef EMULATED
   __syncthreads();
 #else
   unsigned is_done = 0;
   while (!is_done)
-    asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+    asm volatile("{{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}}"
                  : "=r"(is_done) : "r"(NAME_shared(barrier)), "r"(parity) : "memory");
 #endif
-}
+}}
 """
 
 
@@ -333,14 +333,14 @@ def _text(recurrence: Recurrence, tiling: _Tiling, rows: int) -> str:
     return f"""
 {tiling.functions}
 {cluster_code(BLOCKS)}
-{_SPECIAL.replace("BLOCKS", str(BLOCKS))}
+{_SPECIAL}
 {recurrence.activations}
 extern "C" __global__ void __launch_bounds__({threads}) NAME({listed}) {{
   constexpr int ELEMENTS = {-(-units * rows // threads)};
   extern __shared__ __align__(128) unsigned char memory[];
   float* const sums = (float*)(memory + {tiling.hidden_bytes});
   __shared__ unsigned long long arrived[2];
-  const int way = blockIdx.z, first_row = blockIdx.y * {rows};
+  const int direction = blockIdx.z, first_row = blockIdx.y * {rows};
 {TRIGGER}
 {"" if recurrence.is_fixed else WAIT}
   {tiling.weights}
@@ -415,21 +415,21 @@ def _whole_first(recurrence: Recurrence, tiling: _Tiling, rows: int) -> str:
     source = recurrence.initial[0]
     if source is None:
         return ""
-    way, row, unit = source.strides
+    direction, row, unit = source.strides
     return f"""for (int e = threadIdx.x; e < {recurrence.hidden * rows}; e += {tiling.threads}) {{
     const int unit = e % {recurrence.hidden}, line = e / {recurrence.hidden}, row = first_row + line;
     if (row >= {recurrence.batch}) continue;
-    const float value = get(given0[(i64)way * {way} + (i64)row * {row} + (i64)unit * {unit}]);
+    const float value = get(given0[(i64)direction * {direction} + (i64)row * {row} + (i64)unit * {unit}]);
     {tiling.first}
   }}"""
 
 
 def _weight(recurrence: Recurrence, line: str) -> str:
     """Where the weights of a row of the block's matrix begin: gate after gate, the block's units in each."""
-    way, down, _ = recurrence.r.strides
+    direction, down, _ = recurrence.r.strides
     units = recurrence.hidden // BLOCKS
     row = f"{line} / {units} * {recurrence.hidden} + blockIdx.x * {units} + {line} % {units}"
-    return f"((i64)way * {way} + (i64)({row}) * {down} + k)"
+    return f"((i64)direction * {direction} + (i64)({row}) * {down} + k)"
 
 
 def _element(recurrence: Recurrence, rows: int, threads: int, units: int) -> str:
@@ -444,19 +444,20 @@ def _constants(recurrence: Recurrence) -> Iterator[str]:
     b, peepholes, hidden = recurrence.b, recurrence.peepholes, recurrence.hidden
     if b is not None:
         for index in range(2 * recurrence.cell.gates):
-            at = f"way * {b.strides[0]} + ({index * hidden} + unit) * {b.strides[1]}"
+            at = f"direction * {b.strides[0]} + ({index * hidden} + unit) * {b.strides[1]}"
             yield f"biases[slot][{index}] = get(b[{at}]);"
     if peepholes is not None:
         for index in range(3):
-            at = f"way * {peepholes.strides[0]} + ({index * hidden} + unit) * {peepholes.strides[1]}"
+            at = f"direction * {peepholes.strides[0]} + ({index * hidden} + unit) * {peepholes.strides[1]}"
             yield f"peeps[slot][{index}] = get(peepholes[{at}]);"
 
 
 def _first(recurrence: Recurrence) -> Iterator[str]:
     for index, (name, source) in enumerate(zip(("held", "cells"), recurrence.initial, strict=False)):
         if source is not None:
-            way, row, unit = source.strides
-            yield f"{name}[slot] = get(given{index}[(i64)way * {way} + (i64)row * {row} + (i64)unit * {unit}]);"
+            direction, row, unit = source.strides
+            place = f"(i64)direction * {direction} + (i64)row * {row} + (i64)unit * {unit}"
+            yield f"{name}[slot] = get(given{index}[{place}]);"
 
 
 def _fetched(recurrence: Recurrence, phase: Phase) -> Iterator[str]:

@@ -24,7 +24,7 @@ _MOST_PIECES = 16
 
 @dataclass(frozen=True)
 class Recurrence:
-    """A recurrence with its memory. `way` counts directions, `row` samples.
+    """A recurrence with its memory. `direction` counts directions, `row` samples.
 
     `r` is [D, G * H, H], `b` [D, 2 * G * H], `peepholes` [D, 3 * H], `lengths` [B]; `every` is seen as [T, D, B, H] and
     states, given and last, as [D, B, H]. `projected` holds the products of all inputs as [.., D * G * H], with the
@@ -149,7 +149,7 @@ extern "C" __global__ void __launch_bounds__({threads}) NAME({listed}) {{
   const i64 p = (i64)blockIdx.x * {threads} + threadIdx.x;
   if (p >= {recurrence.state_size}) return;
   const i64 unit = p % {recurrence.hidden}, row = p / {recurrence.hidden} % {recurrence.batch};
-  const i64 way = p / {recurrence.hidden * recurrence.batch};
+  const i64 direction = p / {recurrence.hidden * recurrence.batch};
   {" ".join(lines)}
 }}
 """
@@ -159,8 +159,8 @@ extern "C" __global__ void __launch_bounds__({threads}) NAME({listed}) {{
 
 
 def _state_offset(source: Source) -> str:
-    way, row, unit = source.strides
-    return f"way * {way} + row * {row} + unit * {unit}"
+    direction, row, unit = source.strides
+    return f"direction * {direction} + row * {row} + unit * {unit}"
 
 
 # ---- a launch for each phase of each step
@@ -196,7 +196,7 @@ def _step_kernel(recurrence: Recurrence, phase: Phase) -> Kernel:
     text = f"""
 {code.types}
 extern "C" __global__ void __launch_bounds__({32 * _STEP_WARPS}) NAME({_listed(recurrence)}, int step) {{
-  const int lane = threadIdx.x % 32, way = blockIdx.z, first_row = blockIdx.x / {blocks} * {rows};
+  const int lane = threadIdx.x % 32, direction = blockIdx.z, first_row = blockIdx.x / {blocks} * {rows};
 {TRIGGER}
   const int wanted = blockIdx.x % {blocks} * {_STEP_WARPS} + threadIdx.x / 32;
   {code.place}
@@ -225,7 +225,7 @@ def sole_launch(recurrence: Recurrence) -> KernelLaunch:
 {codes[0].types}
 extern "C" __global__ void __launch_bounds__({32 * _SOLE_WARPS}) NAME({_listed(recurrence)}) {{
   begin();
-  const int lane = threadIdx.x % 32, way = blockIdx.z, first_row = blockIdx.x * {rows};
+  const int lane = threadIdx.x % 32, direction = blockIdx.z, first_row = blockIdx.x * {rows};
   for (int step = 0; step < {recurrence.steps}; step++) {{
 {phases}
   }}
@@ -281,7 +281,7 @@ typedef pack<{real}, {width}> NAME_numbers;
   const int unit = wanted < {hidden} ? wanted : {hidden - 1};
   const int row = first_row + lane < {batch} ? first_row + lane : {batch - 1};
   const bool is_mine = lane < {self.rows} && wanted < {hidden} && first_row + lane < {batch};
-  const i64 at = ((i64)way * {batch} + row) * {hidden} + unit;"""
+  const i64 at = ((i64)direction * {batch} + row) * {hidden} + unit;"""
 
     @property
     def weights(self) -> str:
@@ -306,14 +306,14 @@ typedef pack<{real}, {width}> NAME_numbers;
             yield "if (is_mine) {"
             for gate in self.phase.gates:
                 for name, index in ((f"input_bias{gate}", gate), (f"state_bias{gate}", gates + gate)):
-                    yield f"{name} = get(b[way * {b.strides[0]} + ({index * hidden} + unit) * {b.strides[1]}]);"
+                    yield f"{name} = get(b[direction * {b.strides[0]} + ({index * hidden} + unit) * {b.strides[1]}]);"
             yield "}"
         if "cells" in recurrence.cell.buffers:
             yield f"{real} peep0 = 0, peep1 = 0, peep2 = 0;"
         if peepholes is not None:
             yield "if (is_mine) {"
             for index in range(3):
-                place = f"way * {peepholes.strides[0]} + ({index * hidden} + unit) * {peepholes.strides[1]}"
+                place = f"direction * {peepholes.strides[0]} + ({index * hidden} + unit) * {peepholes.strides[1]}"
                 yield f"peep{index} = get(peepholes[{place}]);"
             yield "}"
 
@@ -328,8 +328,10 @@ typedef pack<{real}, {width}> NAME_numbers;
         yield "} }"
 
     def _piece(self, gate: int) -> str:
-        way, down, along = self.recurrence.r.strides
-        place = f"(i64)way * {way} + (i64)({gate * self.recurrence.hidden} + unit) * {down} + (i64)k * {along}"
+        direction, down, along = self.recurrence.r.strides
+        place = (
+            f"(i64)direction * {direction} + (i64)({gate * self.recurrence.hidden} + unit) * {down} + (i64)k * {along}"
+        )
         return f"*(const NAME_piece*)(r + ({place}))"
 
     def _reads(self) -> Iterator[str]:
@@ -356,8 +358,8 @@ typedef pack<{real}, {width}> NAME_numbers;
         else:
             yield from (f"const NAME_piece w{index} = {self._piece(gate)};" for index, gate in enumerate(gates))
         yield f"\n#pragma unroll\n  for (int m = 0; m < {self.rows}; m++) {{"
-        yield f"const i64 from = ((i64)way * {batch} + ({last})) * {hidden} + k;"
-        yield f"const NAME_numbers p = *(const NAME_numbers*)({self.phase.factor} + from);"
+        yield f"const i64 from = ((i64)direction * {batch} + ({last})) * {hidden} + k;"
+        yield f"const NAME_numbers p = *(const NAME_numbers*)({self.phase.operand} + from);"
         yield f"\n#pragma unroll\n  for (int e = 0; e < {width}; e++) {{"
         yield from (f"sums[{index}][m] += get(w{index}.v[e]) * p.v[e];" for index in range(len(gates)))
         yield "} } } }"
@@ -412,8 +414,8 @@ typedef pack<{real}, {width}> NAME_numbers;
 
 def position(recurrence: Recurrence) -> Iterator[str]:
     """Whether sample `row` is not over yet, and which place of the sequence `step` is at: `lives` and `place`."""
-    lengths, ways = recurrence.lengths, recurrence.is_reversed
-    backwards = "way == 1" if len(ways) == 2 else str(ways[0]).lower()
+    lengths, directions = recurrence.lengths, recurrence.is_reversed
+    backwards = "direction == 1" if len(directions) == 2 else str(directions[0]).lower()
     if lengths is None:
         yield f"const bool lives = true; const int place = {backwards} ? {recurrence.steps - 1} - step : step;"
         return
@@ -427,13 +429,13 @@ def position(recurrence: Recurrence) -> Iterator[str]:
 
 def results(recurrence: Recurrence) -> Iterator[str]:
     """Statements that write `hidden` for the step, and the states `hidden` and `next` after the last one."""
-    by_step, by_way, by_row, by_unit = recurrence.every.strides
-    at = f"(i64)place * {by_step} + (i64)way * {by_way} + (i64)row * {by_row} + (i64)unit * {by_unit}"
+    by_step, by_direction, by_row, by_unit = recurrence.every.strides
+    at = f"(i64)place * {by_step} + (i64)direction * {by_direction} + (i64)row * {by_row} + (i64)unit * {by_unit}"
     yield f"put(every[{at}], lives ? hidden : ({recurrence.real})0);"
     yield f"if (step == {recurrence.steps - 1}) {{"
     for name, source, index in zip(("hidden", "next"), recurrence.last, range(2), strict=False):
-        way, row, unit = source.strides
-        yield f"put(last{index}[(i64)way * {way} + (i64)row * {row} + (i64)unit * {unit}], {name});"
+        direction, row, unit = source.strides
+        yield f"put(last{index}[(i64)direction * {direction} + (i64)row * {row} + (i64)unit * {unit}], {name});"
     yield "}"
 
 
@@ -443,5 +445,5 @@ def projected_inputs(recurrence: Recurrence, phase: Phase) -> dict[str, str]:
         return {}
     by_step, by_row = recurrence.projected_strides
     gates, hidden = recurrence.cell.gates, recurrence.hidden
-    of_step = f"(i64)place * {by_step} + (i64)row * {by_row} + way * {gates * hidden} + unit"
+    of_step = f"(i64)place * {by_step} + (i64)row * {by_row} + direction * {gates * hidden} + unit"
     return {f"x{gate}": f"projected[{of_step} + {gate * hidden}]" for gate in phase.gates}

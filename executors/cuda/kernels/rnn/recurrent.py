@@ -29,7 +29,7 @@ SMALL_CELL = 32
 
 
 def lower_recurrent(task: Task) -> Iterator[Candidate]:
-    """The candidates of a recurrent cell: by steps or by one launch, with each way of its product."""
+    """The candidates of a recurrent cell: by steps or by one launch, with each candidate of its product."""
     if task.scratch is None or 0 in task.results[-1].shape:
         return
     memory = _memory_of(task)
@@ -42,8 +42,8 @@ def lower_recurrent(task: Task) -> Iterator[Candidate]:
         return
     candidates = dict(_candidates(recurrence, first, task.chip))
     for name, launches, scratch_bytes in _projections(task, memory):
-        for way, steps in candidates.items():
-            yield Candidate("+".join(filter(None, (name, way))), (*launches, *steps), scratch_bytes)
+        for product, steps in candidates.items():
+            yield Candidate("+".join(filter(None, (name, product))), (*launches, *steps), scratch_bytes)
 
 
 def _candidates(recurrence: Recurrence, first: Launch, chip: Chip) -> Iterator[tuple[str, Sequence[Launch]]]:

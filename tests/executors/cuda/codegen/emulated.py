@@ -44,7 +44,7 @@ def results_of_ways(cases: Iterable[Case], folder: Path) -> Iterator[tuple[Case,
             memory = _run(made, library, choice, is_backwards=False)
             yield (
                 made.case,
-                generated(made.ways[-1])[choice].name,
+                generated(made.lowered[-1])[choice].name,
                 [memory.read(each) for each in made.plan.graph.outputs],
             )
 

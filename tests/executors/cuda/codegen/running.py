@@ -22,36 +22,36 @@ UNBOUNDED = replace(CUDA, bounded=frozenset())
 
 @dataclass(frozen=True)
 class Prepared:
-    """A case, its plan, and the ways of its steps."""
+    """A case, its plan, and the candidates of its steps."""
 
     case: Case
     plan: Plan
-    ways: tuple[LoweredStep, ...]
+    lowered: tuple[LoweredStep, ...]
 
     def kernels(self) -> Iterator[Kernel]:
-        """The kernels of all ways."""
-        for way in self.ways:
-            for candidate in generated(way):
+        """The kernels of all candidates."""
+        for lowered in self.lowered:
+            for candidate in generated(lowered):
                 yield from (each.kernel for each in candidate.launches if isinstance(each, KernelLaunch))
 
     @property
     def choices(self) -> int:
-        """How often a plan has to run until every way was taken."""
-        return max((len(generated(way)) for way in self.ways), default=0)
+        """How often a plan has to run until every candidate was taken."""
+        return max((len(generated(lowered)) for lowered in self.lowered), default=0)
 
     def on_host(self) -> list[str]:
         """The ops of steps without a kernel."""
-        return [way.step.node.op.name for way in self.ways if way.candidates and not generated(way)]
+        return [lowered.step.node.op.name for lowered in self.lowered if lowered.candidates and not generated(lowered)]
 
     def run(self, choice: int, launch: Callable[[Candidate], None], values: "Values") -> None:
-        """Every step by its way number `choice` (the last where there are fewer); steps without a kernel by NumPy."""
+        """Every step by its candidate `choice` (the last where there are fewer); steps without a kernel by NumPy."""
         sizes = dict(self.plan.sizes)
-        for way in self.ways:
-            known = generated(way)
+        for lowered in self.lowered:
+            known = generated(lowered)
             if known:
                 launch(known[min(choice, len(known) - 1)])
-            elif way.candidates:
-                node = way.step.node
+            elif lowered.candidates:
+                node = lowered.step.node
                 operands = [None if value is None else values.read(value) for value in node.inputs]
                 with np.errstate(all="ignore"):
                     for value, result in zip(node.outputs, evaluate_node(node, operands, sizes), strict=True):
@@ -70,9 +70,9 @@ class Values:
         raise NotImplementedError
 
 
-def generated(way: LoweredStep) -> list[Candidate]:
-    """The ways of a step that only launch kernels."""
-    return [each for each in way.candidates if all(isinstance(launch, KernelLaunch) for launch in each.launches)]
+def generated(lowered: LoweredStep) -> list[Candidate]:
+    """The candidates of a step that only launch kernels."""
+    return [each for each in lowered.candidates if all(isinstance(launch, KernelLaunch) for launch in each.launches)]
 
 
 def prepared(case: Case) -> Prepared | None:

@@ -14,7 +14,7 @@ from tests.executors.cuda.emulator import HAS_COMPILER
 
 
 def launches(made: object) -> int:
-    return sum(len(generated(way)[0].launches) for way in made.ways if generated(way))  # type: ignore[attr-defined]
+    return sum(len(generated(way)[0].launches) for way in made.lowered if generated(way))  # type: ignore[attr-defined]
 
 
 def test_each_case_has_kernels() -> None:

@@ -62,7 +62,7 @@ def test_slices_are_none_of_theirs() -> None:
     x = Drawn().array("f32", 3, 4)
     case = made("slices", lambda b, v: outputs_of(b, "bounded_unique", v, size=3, axis=0, sorted=True), x)
     (prepared,) = all_prepared([case])
-    assert not any(generated(way) for way in prepared.ways)
+    assert not any(generated(way) for way in prepared.lowered)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

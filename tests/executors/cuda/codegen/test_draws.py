@@ -38,7 +38,7 @@ def test_kernels_draw_the_bits_of_the_meaning(tmp_path: Path) -> None:
         emulator = Emulator(made.plan, library)
         emulator.placement.array(made.plan.graph.inputs[0])[...] = STATE
         for step in made.plan.steps:
-            emulator.run(made.ways[step.index].candidates[0])
+            emulator.run(made.lowered[step.index].candidates[0])
         (expected,) = evaluate_graph(made.case.graph, [STATE])
         found = emulator.placement.array(made.plan.graph.outputs[0])
         assert found.tobytes() == np.asarray(expected).tobytes(), made.case.name

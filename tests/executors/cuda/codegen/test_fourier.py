@@ -90,4 +90,4 @@ def test_what_shared_memory_cannot_hold_has_no_kernel(length: int, ways: int):
     x = Drawn().array("f32", 1, length, 1)
     case = prepared(made("dft", lambda b, v: b.op("dft", v, onesided=True), x))
     assert case is not None
-    assert len(generated(case.ways[-1])) == ways
+    assert len(generated(case.lowered[-1])) == ways

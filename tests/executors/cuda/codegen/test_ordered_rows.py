@@ -55,7 +55,7 @@ def test_any_elements_come_in_order(way: str, tmp_path: Path, monkeypatch: pytes
             x = drawn(DType(name), 4, 0)
             case = made(name, lambda b, x, d=down: outputs_of(b, "sort", x, axis=1, descending=d), x)
             every.append(prepared(case))
-    assert all(generated(each.ways[-1])[0].name == way for each in every)
+    assert all(generated(each.lowered[-1])[0].name == way for each in every)
     library = compiled((kernel for each in every for kernel in each.kernels()), tmp_path)
 
     @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None)
@@ -64,7 +64,7 @@ def test_any_elements_come_in_order(way: str, tmp_path: Path, monkeypatch: pytes
         x = drawn(DType(each.case.name), bits, seed)
         emulator = Emulator(each.plan, library)
         emulator.placement.array(each.plan.graph.inputs[0])[...] = x
-        emulator.run(generated(each.ways[-1])[0])
+        emulator.run(generated(each.lowered[-1])[0])
         values, places = (emulator.placement.array(value) for value in each.plan.graph.outputs)
         _, wanted = evaluate_graph(each.case.graph, [x], {})
         np.testing.assert_array_equal(places, wanted)

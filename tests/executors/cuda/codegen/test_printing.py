@@ -1,11 +1,17 @@
 """Kernel programs and launches as text."""
 
+from capgraph.executors.cuda.kernel_ir.launch import BufferPlace
+from capgraph.executors.cuda.kernel_ir.layouts import dense
 from capgraph.executors.cuda.kernel_ir.printing import launch_lines, print_program
+from capgraph.executors.cuda.kernel_ir.program import KernelProgram
+from capgraph.executors.cuda.kernel_ir.reduction_schedule import ReductionSchedule
 from capgraph.executors.cuda.kernel_ir.regions import region_of
+from capgraph.executors.cuda.kernel_ir.types import Name
 from capgraph.executors.cuda.kernels.reductions import reduction_program
 from capgraph.executors.cuda.lower.lowering import Backend, LoweredStep
 from capgraph.ir.target import CUDA
 from capgraph.ir.text.parser import parse
+from capgraph.ir.types import DType
 from capgraph.passes.planning.lowering import Lowering
 from capgraph.passes.planning.planner import PlanPolicy, make_plan
 
@@ -44,6 +50,20 @@ def test_a_program_is_a_text() -> None:
     task = lowered(REGION).task
     assert task is not None
     assert print_program(reduction_program(region_of(task))) == PROGRAM
+
+
+def test_uses_are_operands_and_not_what_a_text_looks_like() -> None:
+    program = KernelProgram((4,), (0,))
+    x, literal = program.load(dense(DType.F32, (4,), BufferPlace(0))), Name("1.0f", DType.F32)
+    first = program.define(DType.F32, "$0 + $1", x, literal)
+    last = program.define(
+        DType.F32, "v0 + $1 * $1", literal, program.reduce("sum", "float", "0", DType.F32, "$0", first)
+    )
+    assert [value.uses for value in program.values] == [[], [x], [first], [program.reductions[0]]]
+    assert (first.expression, last.expression) == ("ld0 + 1.0f", "v0 + fd1 * fd1")
+    schedule = ReductionSchedule(program)
+    assert [schedule.stages[value] for value in program.values] == [0, 0, 1, 1]
+    assert schedule.row_values == {program.reductions[0], last}
 
 
 def test_launches_are_lines() -> None:

@@ -35,7 +35,7 @@ def test_tiles_upon_tiles(tmp_path: Path):
 def test_a_launch_for_each_level_and_one_for_the_order(length: int, k: int, launches: int):
     case = prepared(top(k, np.zeros((1, length), np.float32)))
     assert case is not None
-    (way,) = generated(case.ways[-1])
+    (way,) = generated(case.lowered[-1])
     assert (way.name, len(way.launches)) == ("parts", launches)
 
 
@@ -57,7 +57,7 @@ def test_ties_go_to_lower_indices(tmp_path: Path):
         x = np.random.default_rng(seed).integers(0, distinct, (1, LENGTH)).astype(value.tensor.dtype.numpy)
         emulator = Emulator(each.plan, library)
         emulator.placement.array(value)[...] = x
-        emulator.run(generated(each.ways[-1])[0])
+        emulator.run(generated(each.lowered[-1])[0])
         for output, wanted in zip(each.plan.graph.outputs, evaluate_graph(each.case.graph, [x], {}), strict=True):
             np.testing.assert_array_equal(emulator.placement.array(output), wanted)
 

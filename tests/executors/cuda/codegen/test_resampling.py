@@ -36,7 +36,7 @@ def test_nearest_elements_are_written_in_vectors(tmp_path: Path, monkeypatch: py
     ]
     first = prepared(cases[0])
     assert first is not None
-    (candidate,) = generated(first.ways[-1])
+    (candidate,) = generated(first.lowered[-1])
     assert "pack<unsigned short, 8>" in candidate.launches[0].kernel.text  # type: ignore[union-attr]
     assert not emulated_problems(cases, tmp_path)
 
@@ -67,7 +67,7 @@ def test_samples_as_far_off_as_numbers_go_are_those_of_the_border(tmp_path: Path
 def test_small_images_keep_a_thread_for_each_element() -> None:
     case = prepared(nearest((1, 1, 4, 8), (2, 3), (8, 16)))
     assert case is not None
-    (candidate,) = generated(case.ways[-1])
+    (candidate,) = generated(case.lowered[-1])
     assert "pack<" not in candidate.launches[0].kernel.text  # type: ignore[union-attr]
 
 

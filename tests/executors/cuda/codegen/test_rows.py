@@ -23,7 +23,7 @@ def ways(op: str, shape: tuple[int, ...], dtype: str = "f16", **attrs) -> list[C
     x = np.zeros(shape, DType(dtype).numpy)
     case = prepared(made(op, lambda b, x: b.op(op, x, **attrs), x))
     assert case is not None
-    return generated(case.ways[-1])
+    return generated(case.lowered[-1])
 
 
 def names(op: str, shape: tuple[int, ...], dtype: str = "f16", **attrs) -> list[str]:
@@ -74,7 +74,7 @@ def test_a_norm_of_a_sum_is_one_kernel_with_both_results():
     rows = [d.array("f16", 128, 768), d.array("f16", 128, 768), d.array("f16", 768), d.array("f16", 768)]
     case = prepared(fused(made("block", block, *rows)))
     assert case is not None
-    (way,) = [way for way in case.ways if way.step.node.op.name == "fused"]
+    (way,) = [way for way in case.lowered if way.step.node.op.name == "fused"]
     (launch,) = generated(way)[0].launches
     assert isinstance(launch, KernelLaunch)
     assert launch.nbytes == 2 * (4 * 128 * 768 + 2 * 768)
@@ -90,7 +90,7 @@ def test_work_that_folds_other_axes_runs_node_by_node():
 
     case = prepared(fused(made("two ways", two_ways, d.array("f32", 3, 4, 5))))
     assert case is not None
-    assert [way.name for each in case.ways for way in generated(each)] == ["stepwise"]
+    assert [way.name for each in case.lowered for way in generated(each)] == ["stepwise"]
 
 
 @pytest.mark.skipif(not HAS_COMPILER, reason="the emulator compiles kernels with g++")
@@ -145,7 +145,7 @@ def test_split_columns_and_rows_miss_nothing(shape, tmp_path: Path, monkeypatch:
         cases.append(made(f"softmax {dtype}", lambda b, x: b.op("softmax", x, axis=axis), x))
         cases.append(made(f"argmax {dtype}", lambda b, x: b.op("argmax", x, axis=axis), x))
         cases.append(made(f"all {dtype}", lambda b, x: b.op("reduce_max", x, axes=tuple(range(len(shape)))), x))
-    splits = [way.name for case in cases if (made_case := prepared(case)) for way in generated(made_case.ways[-1])]
+    splits = [way.name for case in cases if (made_case := prepared(case)) for way in generated(made_case.lowered[-1])]
     assert any(name.startswith("split") for name in splits)
     assert not emulated_problems(cases, tmp_path)
 
@@ -157,5 +157,5 @@ def test_shares_that_were_rounded_down_still_reach_the_end(tmp_path: Path, monke
     case = made("sum", lambda b, x: b.op("reduce_sum", x, axes=(0,)), x)
     ready = prepared(case)
     assert ready is not None
-    assert generated(ready.ways[-1])[0].name.startswith("split4-")
+    assert generated(ready.lowered[-1])[0].name.startswith("split4-")
     assert not emulated_problems([case], tmp_path)

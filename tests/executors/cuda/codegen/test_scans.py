@@ -18,7 +18,7 @@ from tests.executors.cuda.emulator import HAS_COMPILER, Emulator, compiled
 def way_of(shape: tuple[int, ...], axis: int = -1, dtype: Any = np.float32) -> Candidate:
     case = prepared(made("cumsum", lambda b, x: b.op("cumsum", x, axis=axis), np.zeros(shape, dtype)))
     assert case is not None
-    return generated(case.ways[-1])[0]
+    return generated(case.lowered[-1])[0]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_integers_add_up_along_any_line(tmp_path: Path):
         x = np.random.default_rng(seed).integers(-(2**31), 2**31, value.shape).astype(np.int32)
         emulator = Emulator(each.plan, library)
         emulator.placement.array(value)[...] = x
-        emulator.run(generated(each.ways[-1])[0])
+        emulator.run(generated(each.lowered[-1])[0])
         (wanted,) = evaluate_graph(each.case.graph, [x], {})
         np.testing.assert_array_equal(emulator.placement.array(each.plan.graph.outputs[0]), wanted)
 

@@ -23,7 +23,7 @@ def ways(slices: int, slots: int, reduction: str, dtype: str = "f32", rest: int 
     inputs = d.array(dtype, slices, rest), d.indices(slices, slots, 1), d.array(dtype, slots, rest)
     case = prepared(made("scatter", lambda b, *v: b.op("scatter_nd", *v, reduction=reduction), *inputs))
     assert case is not None
-    return generated(case.ways[-1])
+    return generated(case.lowered[-1])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tests.executors.cuda.codegen.running import generated, prepared
 def name_of(case: Case) -> str:
     found = prepared(case)
     assert found is not None
-    return generated(found.ways[-1])[0].name
+    return generated(found.lowered[-1])[0].name
 
 
 def sorted_by(shape: tuple[int, ...], dtype: str = "f32", axis: int = -1) -> str:
@@ -65,10 +65,10 @@ def test_few_elements_of_long_rows_are_found_in_parts(shape: tuple[int, ...], k:
 def test_no_elements_need_no_launch(shape: tuple[int, ...]):
     case = prepared(made("sort", lambda b, x: outputs_of(b, "sort", x, axis=-1), np.zeros(shape, np.float32)))
     assert case is not None
-    assert not any(launch for way in case.ways for each in generated(way) for launch in each.launches)
+    assert not any(launch for way in case.lowered for each in generated(way) for launch in each.launches)
 
 
 def test_none_wanted_need_no_launch():
     case = prepared(made("t", lambda b, x: outputs_of(b, "top_k", x, axis=1, k=0), np.zeros((3, 9000), np.float32)))
     assert case is not None
-    assert not any(launch for way in case.ways for each in generated(way) for launch in each.launches)
+    assert not any(launch for way in case.lowered for each in generated(way) for launch in each.launches)

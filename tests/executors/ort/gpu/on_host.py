@@ -1,4 +1,4 @@
-"""Pieces in sessions on a GPU that the host plays: memory is main memory, and the provider is that of the CPU.
+"""Subgraphs in sessions on a GPU that the host plays: memory is main memory, and the provider is that of the CPU.
 
 All but graph mode itself is what runs on a GPU: sessions bound to addresses of the plan, numbers, host steps between.
 """

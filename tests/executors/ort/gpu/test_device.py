@@ -1,4 +1,4 @@
-"""Programs in pieces: recorded, padded, replayed, with host steps between, all equal to the host."""
+"""Programs in subgraphs: recorded, padded, replayed, with host steps between, all equal to the host."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from capgraph.executors.eager import EagerExecutor
 from capgraph.executors.ort.gpu.device import OrtDevice
 from capgraph.executors.ort.gpu.graph_ids import EAGER
-from capgraph.executors.ort.gpu.session import Binding, PieceSession
+from capgraph.executors.ort.gpu.session import Binding, SubgraphSession
 from capgraph.executors.replay.routing import input_symbols
 from capgraph.ir import foreign
 from capgraph.ir.analysis import all_nodes
@@ -45,8 +45,8 @@ def test_a_graph_that_the_provider_takes_whole_is_one_recording(tmp_path: Path):
     stats = made.stats()
     assert stats.refused == ()
     assert stats.counters.replayed_calls == 4
-    assert [bucket.pieces for bucket in stats.buckets] == [1, 1]
-    assert "1 piece in sessions of ONNX Runtime; 0 nodes outside" in made.remarks
+    assert [bucket.segments for bucket in stats.buckets] == [1, 1]
+    assert "1 subgraph in sessions of ONNX Runtime; 0 nodes outside" in made.remarks
 
 
 @pytest.fixture(autouse=True)
@@ -58,14 +58,14 @@ def _twist() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("text", [LOOPED, SPARSE, UNKNOWN])
-def test_what_it_does_not_record_runs_between_pieces(text: str, tmp_path: Path):
+def test_what_it_does_not_record_runs_between_subgraphs(text: str, tmp_path: Path):
     made = check(parse(text), tmp_path, [4, 4, 4], dynamic={"B": (1, 8)}, buckets={"B": [4]})
     bucket = made.stats().buckets[0]
-    assert bucket.pieces >= 1
+    assert bucket.segments >= 1
     assert bucket.eager_segments >= 1
     assert bucket.refusals == ()
     assert made.stats().counters.replayed_calls == 2
-    assert made.coverage() == (bucket.pieces, bucket.eager_steps)
+    assert made.coverage() == (bucket.segments, bucket.eager_steps)
     assert bucket.eager_steps >= 1
 
 
@@ -147,7 +147,7 @@ def test_every_bucket_can_be_recorded_before_the_first_call(tmp_path: Path):
 
 def test_ops_that_the_user_keeps_outside_cut_a_graph(tmp_path: Path):
     made = check(parse(WHOLE), tmp_path, [4, 4], dynamic={"B": (4, 4)}, keep_outside=["gelu"])
-    assert made.stats().buckets[0].pieces == 2
+    assert made.stats().buckets[0].segments == 2
     assert any("gelu" in line and "policy" in line for line in made.remarks)
 
 
@@ -155,19 +155,19 @@ def test_ops_are_kept_outside_at_the_sizes_for_which_their_condition_holds(tmp_p
     keep = {"gelu": lambda sizes: sizes["B"] > 4, "layer_norm": lambda sizes: sizes["B"] > 100}
     options = {"dynamic": {"B": (1, 8)}, "buckets": {"B": [2, 4, 8]}, "keep_outside": keep}
     made = check(parse(WHOLE), tmp_path, [8, 8, 4, 4, 2, 2], **options)
-    assert {bucket.sizes[0][1]: bucket.pieces for bucket in made.stats().buckets} == {2: 1, 4: 1, 8: 2}
+    assert {bucket.sizes[0][1]: bucket.segments for bucket in made.stats().buckets} == {2: 1, 4: 1, 8: 2}
     assert made.stats().counters.replayed_calls == 3
-    assert "1 piece in sessions of ONNX Runtime; 0 nodes outside" in made.remarks
-    assert "with gelu kept outside: 2 pieces in sessions of ONNX Runtime; 1 nodes outside" in made.remarks
+    assert "1 subgraph in sessions of ONNX Runtime; 0 nodes outside" in made.remarks
+    assert "with gelu kept outside: 2 subgraphs in sessions of ONNX Runtime; 1 nodes outside" in made.remarks
     assert len(made._inner._device.sessions) == 3  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
-    ("mode", "pieces", "outside"), [("full", 1, 0), ("full_and_piecewise", 1, 0), ("piecewise", 2, 1)]
+    ("mode", "subgraphs", "outside"), [("full", 1, 0), ("full_and_piecewise", 1, 0), ("piecewise", 2, 1)]
 )
-def test_attention_stays_outside_in_mode_piecewise_alone(mode: str, pieces: int, outside: int, tmp_path: Path):
+def test_attention_stays_outside_in_mode_piecewise_alone(mode: str, subgraphs: int, outside: int, tmp_path: Path):
     made = check(parse(ATTENTION), tmp_path, [4, 4], mode=mode, dynamic={"B": (4, 4)})
-    assert made.stats().buckets[0].pieces == pieces
+    assert made.stats().buckets[0].segments == subgraphs
     assert sum("attention" in line and "policy" in line for line in made.remarks) == outside
 
 
@@ -185,12 +185,12 @@ graph @cells(%x: f64[T, B, 3], %w: f64[1, 12, 3], %r: f64[1, 12, 4]) {
     assert any("double" in line for line in made.remarks)
 
 
-def _fail(_session: PieceSession, _binding: object, _number: int) -> None:
+def _fail(_session: SubgraphSession, _binding: object, _number: int) -> None:
     raise ExecutionError("ONNX Runtime failed: it never works")
 
 
 def test_a_session_that_always_fails_is_named_by_its_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(PieceSession, "_run", _fail)
+    monkeypatch.setattr(SubgraphSession, "_run", _fail)
     graph = parse(WHOLE.replace("gelu(%s)", 'gelu(%s) loc("act", "net.py:7")'))
     made = check(graph, tmp_path, [4, 4], dynamic={"B": (4, 4)})
     lines = [line for line in made.remarks if "runs on the host" in line]
@@ -202,7 +202,7 @@ def test_a_session_that_always_fails_is_named_by_its_nodes(tmp_path: Path, monke
 def test_a_session_that_always_fails_raises_in_each_call_of_a_strict_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(PieceSession, "_run", _fail)
+    monkeypatch.setattr(SubgraphSession, "_run", _fail)
     graph = parse(WHOLE)
     with played():
         made = program(graph, tmp_path, dynamic={"B": (4, 4)}, strict=True)
@@ -215,12 +215,12 @@ def test_a_session_that_always_fails_raises_in_each_call_of_a_strict_program(
 def test_a_session_that_fails_while_it_records_raises_in_each_call_of_a_strict_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    run = PieceSession._run
+    run = SubgraphSession._run
 
-    def fail(session: PieceSession, binding: Binding, number: int) -> None:
+    def fail(session: SubgraphSession, binding: Binding, number: int) -> None:
         (run if number == EAGER else _fail)(session, binding, number)
 
-    monkeypatch.setattr(PieceSession, "_run", fail)
+    monkeypatch.setattr(SubgraphSession, "_run", fail)
     graph = parse(WHOLE)
     with played():
         made = program(graph, tmp_path, dynamic={"B": (4, 4)}, strict=True)

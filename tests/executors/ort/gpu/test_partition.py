@@ -1,4 +1,4 @@
-"""Which nodes are recorded, and the pieces that they are joined to."""
+"""Which nodes are recorded, and the subgraphs that they are joined to."""
 
 from typing import Any
 
@@ -103,15 +103,15 @@ def test_types_that_memory_is_bound_for(text: str, is_bound: bool):
     assert (interface_problem(parse_type(text)) == "") is is_bound
 
 
-# ---- pieces
+# ---- subgraphs
 
 
-@pytest.mark.parametrize(("text", "pieces"), [(WHOLE, 1), (LOOPED, 2), (SPARSE, 2), (LACKING, 1)])
-def test_pieces_mean_what_the_graph_means(text: str, pieces: int):
+@pytest.mark.parametrize(("text", "subgraphs"), [(WHOLE, 1), (LOOPED, 2), (SPARSE, 2), (LACKING, 1)])
+def test_subgraphs_mean_what_the_graph_means(text: str, subgraphs: int):
     graph = parse(text)
     found = joined(graph, Inquiry(graph, HOST, {}).capturable().problems)
     verify(found.graph)
-    assert len(found.bodies) == pieces
+    assert len(found.bodies) == subgraphs
     given = list(inputs(graph, 5, 0).values())
     for old, new in zip(evaluate_graph(graph, given), evaluate_graph(found.graph, given), strict=True):
         np.testing.assert_array_equal(old, new)
@@ -124,7 +124,7 @@ def test_bodies_are_known_by_names_that_no_other_program_has():
     assert [node.attrs["body"].name for node in first.graph.nodes] == list(first.bodies)
 
 
-def test_constants_are_part_of_the_pieces_that_read_them():
+def test_constants_are_part_of_the_subgraphs_that_read_them():
     text = """
 graph @g(%x: f32[4]) {
   %c: f32[4] = constant() {value = dense<f32[4]: [1.0, 2.0, 3.0, 4.0]>}
@@ -144,7 +144,7 @@ graph @g(%x: f32[4]) {
         np.testing.assert_array_equal(old, new)
 
 
-def test_a_piece_takes_an_input_for_a_size_that_it_mentions():
+def test_a_subgraph_takes_an_input_for_a_size_that_it_mentions():
     text = """
 graph @g(%x: f32[B, 4], %z: f32[4]) {
   %t: f32[4] = tan(%z)

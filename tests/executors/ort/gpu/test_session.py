@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from capgraph.executors.ort.gpu import session as module
 from capgraph.executors.ort.gpu.provider import Provider, cuda_provider
-from capgraph.executors.ort.gpu.session import PieceSession, is_refused_recording, off_device, opened_on
+from capgraph.executors.ort.gpu.session import SubgraphSession, is_refused_recording, off_device, opened_on
 from capgraph.executors.ort.session import STANDARD, Written
 from capgraph.frontends.onnx.contrib import OPERATORS
 from capgraph.ir.errors import CaptureError, ExecutionError, UnsupportedError
@@ -32,8 +32,8 @@ def place(array: np.ndarray) -> tuple[tuple[int, ...], int]:
     return array.shape, array.ctypes.data
 
 
-def session(text: str = ADDED, provider: Provider = HOST, written: Written = STANDARD) -> PieceSession:
-    return PieceSession(parse(text), provider, is_recorded=True, written=written)
+def session(text: str = ADDED, provider: Provider = HOST, written: Written = STANDARD) -> SubgraphSession:
+    return SubgraphSession(parse(text), provider, is_recorded=True, written=written)
 
 
 def test_a_session_reads_and_writes_the_memory_that_is_bound():

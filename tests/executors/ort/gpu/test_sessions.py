@@ -1,4 +1,4 @@
-"""Sessions of pieces: cut again where one is refused, and what is said of them."""
+"""Sessions of subgraphs: cut again where one is refused, and what is said of them."""
 
 from typing import Any
 
@@ -20,12 +20,12 @@ class Refusing:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, names: set[str], why: str = RECORDING, *, tells: bool = True):
         self._names, self._why, self._tells = names, why, tells
-        self._session = module.PieceSession
-        monkeypatch.setattr(module, "PieceSession", self._piece)
+        self._session = module.SubgraphSession
+        monkeypatch.setattr(module, "SubgraphSession", self._subgraph)
         monkeypatch.setattr(module, "opened_on", lambda _provider, graph, _written: graph)
         monkeypatch.setattr(module, "off_device", self._off_device)
 
-    def _piece(self, graph: Graph, provider: Any, **options: Any) -> Any:
+    def _subgraph(self, graph: Graph, provider: Any, **options: Any) -> Any:
         if any(node.op.name in self._names for node in graph.nodes):
             raise UnsupportedError(self._why)
         return self._session(graph, provider, **options)
@@ -35,15 +35,15 @@ class Refusing:
         return named if self._tells else [("unheard of", "Memcpy")]
 
 
-def test_every_piece_has_a_session():
+def test_every_subgraph_has_a_session():
     found = in_sessions(parse(LOOPED), HOST, {})
     assert len(found.sessions) == 2
     assert {n.attrs["body"].name for n in found.graph.nodes if n.op.name == "fused"} == set(found.sessions)
-    assert found.remarks[0] == "2 pieces in sessions of ONNX Runtime; 1 nodes outside"
+    assert found.remarks[0] == "2 subgraphs in sessions of ONNX Runtime; 1 nodes outside"
     assert found.remarks[1].startswith("  outside: %l = loop")
 
 
-def test_a_refused_piece_is_cut_where_nodes_left_the_provider(monkeypatch: pytest.MonkeyPatch):
+def test_a_refused_subgraph_is_cut_where_nodes_left_the_provider(monkeypatch: pytest.MonkeyPatch):
     Refusing(monkeypatch, {"tan"})
     found = in_sessions(parse(LACKING), HOST, {})
     assert len(found.sessions) == 2
@@ -51,7 +51,7 @@ def test_a_refused_piece_is_cut_where_nodes_left_the_provider(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("why", [RECORDING, "out of luck"])
-def test_where_nothing_tells_which_node_it_is_the_piece_stays_outside(why: str, monkeypatch: pytest.MonkeyPatch):
+def test_where_nothing_tells_which_node_it_is_the_subgraph_stays_outside(why: str, monkeypatch: pytest.MonkeyPatch):
     Refusing(monkeypatch, {"gelu"}, why, tells=False)
     found = in_sessions(parse(WHOLE), HOST, {})
     assert found.sessions == {}
@@ -66,13 +66,13 @@ def test_it_comes_to_an_end(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_what_the_installed_version_lacks_is_said(monkeypatch: pytest.MonkeyPatch):
-    made = module.PieceSession
+    made = module.SubgraphSession
 
     def lacking(*arguments: Any, **options: Any) -> Any:
         session = made(*arguments, **options)
         session.lacking = frozenset({"BiasGelu"})
         return session
 
-    monkeypatch.setattr(module, "PieceSession", lacking)
+    monkeypatch.setattr(module, "SubgraphSession", lacking)
     found = in_sessions(parse(WHOLE), HOST, {})
     assert found.remarks[-1] == "the installed ONNX Runtime lacks BiasGelu: standard operators are used instead"

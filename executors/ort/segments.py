@@ -1,4 +1,4 @@
-"""A graph cut into pieces: sessions for what ONNX Runtime can run, NumPy steps for the rest."""
+"""A graph cut into segments: sessions for what ONNX Runtime can run, NumPy steps for the rest."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from .support import Support, is_free
 
 
 @dataclass(frozen=True)
-class Piece:
+class GraphSegment:
     """Some nodes of a graph as a graph of their own: it reads `inputs` and gives `outputs`, values of the whole graph.
 
     It runs in a `session`, or in `steps` where that is None. `reasons` says per node why it runs eagerly. `sized` are
@@ -51,31 +51,31 @@ class Piece:
             return (Steps(self.graph) if self.steps is None else self.steps).run(values, sizes)
 
 
-def whole(graph: Graph, *, threads: int | None) -> Piece:
+def whole(graph: Graph, *, threads: int | None) -> GraphSegment:
     """All of `graph` in one session. Raises `CapgraphError` when it cannot be exported or is refused."""
     session = Session(graph, threads=threads)
-    return Piece(tuple(graph.nodes), graph.inputs, graph.outputs, graph, session, None, ())
+    return GraphSegment(tuple(graph.nodes), graph.inputs, graph.outputs, graph, session, None, ())
 
 
-def cut(graph: Graph, refused: Mapping[Node, str], *, threads: int | None = None) -> tuple[Piece, ...]:
-    """The pieces of `graph` in an order in which they can run, as few as the nodes to keep out allow.
+def cut(graph: Graph, refused: Mapping[Node, str], *, threads: int | None = None) -> tuple[GraphSegment, ...]:
+    """The segments of `graph` in an order in which they can run, as few as the nodes to keep out allow.
 
     `refused` are nodes that are known to have no place in a session, with the reason.
     """
     support = Support(graph, refused)
     problems = {node: "" if is_free(node) else support.problem(node) for node in graph.nodes}
-    turns = in_run_order(graph, {node for node, problem in problems.items() if problem})
+    runs = in_run_order(graph, {node for node, problem in problems.items() if problem})
     wanted = set(graph.outputs)
-    sessions = [turn for turn in turns if any(not is_free(node) and not problems[node] for node in turn)]
+    sessions = [run for run in runs if any(not is_free(node) and not problems[node] for node in run)]
     maker = _Maker(graph, problems, threads, spins=len(sessions) == 1)
-    pieces: list[Piece] = []
-    for turn in reversed(turns):
-        nodes = [node for node in turn if not is_free(node) or any(value.is_graph_output for value in node.outputs)]
+    segments: list[GraphSegment] = []
+    for run in reversed(runs):
+        nodes = [node for node in run if not is_free(node) or any(value.is_graph_output for value in node.outputs)]
         outputs = [value for node in nodes for value in node.outputs if value in wanted]
         if outputs:
-            pieces.append(maker.piece(nodes, outputs))
-            wanted |= set(pieces[-1].inputs)
-    return tuple(pieces[::-1])
+            segments.append(maker.segment(nodes, outputs))
+            wanted |= set(segments[-1].inputs)
+    return tuple(segments[::-1])
 
 
 class _Maker:
@@ -86,7 +86,7 @@ class _Maker:
         self._spins = spins
         self._symbols = frozenset(input_symbols(graph))
 
-    def piece(self, nodes: Sequence[Node], outputs: Sequence[Value]) -> Piece:
+    def segment(self, nodes: Sequence[Node], outputs: Sequence[Value]) -> GraphSegment:
         inside = set(nodes)
         read = dict.fromkeys(v for node in nodes for v in node.operands if v.producer not in inside)
         outer = [value for value in read if value.producer is None or not is_free(value.producer)]
@@ -105,4 +105,4 @@ class _Maker:
                 reasons = tuple(f"{node.where()}: {error.message}" for node in nodes)
         sized = tuple(at for at, value in enumerate(outputs) if not type_symbols(value.type) <= self._symbols)
         steps = None if session is not None else Steps(part)
-        return Piece(tuple(nodes), inputs, tuple(outputs), part, session, steps, reasons, sized)
+        return GraphSegment(tuple(nodes), inputs, tuple(outputs), part, session, steps, reasons, sized)

@@ -2,8 +2,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capgraph.executors.ort import pieces as module
-from capgraph.executors.ort.pieces import Piece, cut, whole
+from capgraph.executors.ort import segments as module
+from capgraph.executors.ort.segments import GraphSegment, cut, whole
 from capgraph.executors.ort.session import SPINNING, Session
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.evaluate import bind_inputs
@@ -13,22 +13,22 @@ from capgraph.ir.text.parser import parse
 F32 = np.float32
 
 
-def run(graph: Graph, pieces: tuple[Piece, ...], *inputs: Any) -> list[Any]:
+def run(graph: Graph, segments: tuple[GraphSegment, ...], *inputs: Any) -> list[Any]:
     sizes: dict[str, int] = {}
     bind_inputs(graph, inputs, sizes)
     known = dict(zip(graph.inputs, inputs, strict=True))
-    for piece in pieces:
-        known.update(zip(piece.outputs, piece.run([known[v] for v in piece.inputs], sizes), strict=True))
+    for segment in segments:
+        known.update(zip(segment.outputs, segment.run([known[v] for v in segment.inputs], sizes), strict=True))
     return [known[value] for value in graph.outputs]
 
 
-def kinds(pieces: tuple[Piece, ...]) -> str:
-    """One letter a piece: s(ession) or e(ager)."""
-    return "".join("s" if piece.session is not None else "e" for piece in pieces)
+def kinds(segments: tuple[GraphSegment, ...]) -> str:
+    """One letter a segment: s(ession) or e(ager)."""
+    return "".join("s" if segment.session is not None else "e" for segment in segments)
 
 
-def refused(graph: Graph, *names: str) -> tuple[Piece, ...]:
-    """The pieces when the nodes that give these values are kept out."""
+def refused(graph: Graph, *names: str) -> tuple[GraphSegment, ...]:
+    """The segments when the nodes that give these values are kept out."""
     return cut(graph, {node: "for the test" for node in graph.nodes if node.outputs[0].name in names})
 
 
@@ -42,15 +42,15 @@ def test_nodes_that_are_kept_out_run_between_sessions() -> None:
   return %c
 }"""
     )
-    pieces = refused(graph, "b")
-    assert kinds(pieces) == "ses"
-    assert [[value.name for value in piece.inputs] for piece in pieces] == [["x"], ["a"], ["b"]]
-    assert [[value.name for value in piece.outputs] for piece in pieces] == [["a"], ["b"], ["c"]]
-    assert pieces[1].reasons == ("%b = neg(%a): for the test",)
-    assert run(graph, pieces, np.array([1, 1], F32))[0].tolist() == [-2, -6]
+    segments = refused(graph, "b")
+    assert kinds(segments) == "ses"
+    assert [[value.name for value in segment.inputs] for segment in segments] == [["x"], ["a"], ["b"]]
+    assert [[value.name for value in segment.outputs] for segment in segments] == [["a"], ["b"], ["c"]]
+    assert segments[1].reasons == ("%b = neg(%a): for the test",)
+    assert run(graph, segments, np.array([1, 1], F32))[0].tolist() == [-2, -6]
 
 
-def test_the_order_has_as_few_pieces_as_it_can() -> None:
+def test_the_order_has_as_few_segments_as_it_can() -> None:
     graph = parse(
         """graph @main(%x: f32[2], %y: f32[2]) {
   %a: f32[2] = neg(%x)
@@ -60,9 +60,9 @@ def test_the_order_has_as_few_pieces_as_it_can() -> None:
   return %b, %d
 }"""
     )
-    pieces = refused(graph, "a", "c")
-    assert kinds(pieces) == "es"
-    assert [result.tolist() for result in run(graph, pieces, np.ones(2, F32), -np.ones(2, F32))] == [[0, 0], [1, 1]]
+    segments = refused(graph, "a", "c")
+    assert kinds(segments) == "es"
+    assert [result.tolist() for result in run(graph, segments, np.ones(2, F32), -np.ones(2, F32))] == [[0, 0], [1, 1]]
 
 
 @pytest.mark.parametrize(("kept_out", "expected"), [("b", ["0", None, "0"]), ("c", ["", None])])
@@ -75,7 +75,7 @@ def test_threads_of_sessions_that_take_turns_do_not_spin(kept_out: str, expected
   return %c
 }"""
     )
-    sessions = [piece.session for piece in refused(graph, kept_out)]
+    sessions = [segment.session for segment in refused(graph, kept_out)]
     assert [None if each is None else spinning(each) for each in sessions] == expected
 
 
@@ -99,14 +99,14 @@ def test_a_size_that_no_operand_has_comes_from_an_input() -> None:
 }"""
     )
     for names in (("a",), ("b",), ("c",), ("a", "c")):
-        pieces = refused(graph, *names)
-        assert len(pieces) > 1
-        results = run(graph, pieces, np.ones(3, F32), np.array([2], F32))
+        segments = refused(graph, *names)
+        assert len(segments) > 1
+        results = run(graph, segments, np.ones(3, F32), np.array([2], F32))
         assert [result.tolist() for result in results] == [[2, 2, 2], [3]]
 
 
 @pytest.mark.parametrize("kept_out", ["at", "twice", "shown"])
-def test_a_size_that_only_running_tells_crosses_from_piece_to_piece(kept_out: str) -> None:
+def test_a_size_that_only_running_tells_crosses_from_segment_to_segment(kept_out: str) -> None:
     graph = parse(
         """graph @main(%x: bool[N]) {
   %at: i64[1, u0] = non_zero(%x)
@@ -116,9 +116,9 @@ def test_a_size_that_only_running_tells_crosses_from_piece_to_piece(kept_out: st
   return %twice, %shown
 }"""
     )
-    pieces = refused(graph, kept_out)
-    assert len(pieces) > 1
-    twice, shown = run(graph, pieces, np.array([True, False, True]))
+    segments = refused(graph, kept_out)
+    assert len(segments) > 1
+    twice, shown = run(graph, segments, np.array([True, False, True]))
     assert twice.tolist() == [[0, 4]]
     assert shown.tolist() == [[0, 0], [4, 4]]
 
@@ -137,16 +137,16 @@ def test_constants_are_returned_and_shared() -> None:
     assert w.astype(F32).tolist() == f.tolist() == [1, 2]
 
 
-def test_inputs_that_are_outputs_need_no_piece() -> None:
+def test_inputs_that_are_outputs_need_no_segment() -> None:
     graph = parse("graph @main(%x: f32[2]) { return %x, %x }")
     assert cut(graph, {}) == ()
     assert run(graph, (), np.ones(2, F32))[1].tolist() == [1, 1]
 
 
-def test_nodes_that_nobody_reads_are_in_no_piece() -> None:
+def test_nodes_that_nobody_reads_are_in_no_segment() -> None:
     graph = parse("graph @main(%x: u32[2]) { %a: i64[1] = argmin(%x) {axis = 0} %b: u32[2] = add(%x, %x) return %b }")
-    (piece,) = cut(graph, {})
-    assert [node.op.name for node in piece.nodes] == ["add"]
+    (segment,) = cut(graph, {})
+    assert [node.op.name for node in segment.nodes] == ["add"]
 
 
 def test_sessions_that_cannot_be_made_of_nodes_that_can_become_eager(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,17 +155,17 @@ def test_sessions_that_cannot_be_made_of_nodes_that_can_become_eager(monkeypatch
 
     monkeypatch.setattr(module, "Session", refuse)
     graph = parse("graph @main(%x: f32[2]) { %a: f32[2] = neg(%x) %b: f32[2] = abs(%a) return %b }")
-    (piece,) = cut(graph, {})
-    assert piece.session is None
-    assert piece.reasons == ("%a = neg(%x): 2 nodes are too many", "%b = abs(%a): 2 nodes are too many")
-    assert run(graph, (piece,), np.ones(2, F32))[0].tolist() == [1, 1]
+    (segment,) = cut(graph, {})
+    assert segment.session is None
+    assert segment.reasons == ("%a = neg(%x): 2 nodes are too many", "%b = abs(%a): 2 nodes are too many")
+    assert run(graph, (segment,), np.ones(2, F32))[0].tolist() == [1, 1]
 
 
-def test_the_whole_graph_is_one_piece() -> None:
+def test_the_whole_graph_is_one_segment() -> None:
     graph = parse("graph @main(%x: f32[2]) { %a: f32[2] = neg(%x) return %a }")
-    piece = whole(graph, threads=1)
-    assert piece.graph is graph
-    assert run(graph, (piece,), np.ones(2, F32))[0].tolist() == [-1, -1]
+    segment = whole(graph, threads=1)
+    assert segment.graph is graph
+    assert run(graph, (segment,), np.ones(2, F32))[0].tolist() == [-1, -1]
 
 
 def test_states_are_written_after_they_are_read() -> None:
