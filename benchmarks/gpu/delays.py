@@ -124,7 +124,7 @@ class Layers:
             self.begin(index % len(self.turns))
             call(self.tokens, self.position)
         stats = torch_backend.live_programs()[-1].stats()
-        if stats.refused or len(stats.buckets) != 1 or stats.buckets[0].pieces != 1:
+        if stats.refused or len(stats.buckets) != 1 or stats.buckets[0].segments != 1:
             raise RuntimeError(f"not recorded whole: {torch_backend.live_programs()[-1].explain()}")
         return call
 

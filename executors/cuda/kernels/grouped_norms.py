@@ -256,8 +256,8 @@ def _behind(region: FusedRegion, mean: Layout, factor: Layout) -> KernelProgram:
     b = ReductionBuilder(region, KernelProgram(shape), shape)
     x, scale, bias = b.name(node.operands[0]), *(b.per_channel(value) for value in node.operands[1:])
     middle, by = b.program.load(mean), b.program.load(factor)
-    y = f"({x.text} - {middle.text}) * {by.text} * {scale.text} + {bias.text}"
-    b.names[node.output] = b.program.define(x.dtype, y)
+    form = "($0 - $1) * $2 * $3 + $4"
+    b.names[node.output] = b.program.define(x.dtype, form, x, middle, by, scale, bias)
     b.finish()
     return b.program
 

@@ -49,20 +49,17 @@ class _Step:
     program: KernelProgram
     walk: IndexWalk
 
-    @property
-    def names(self) -> list[str]:
-        """What is loaded, and the coordinates."""
-        loads, coordinates = self.program.loads, self.program.coordinates
-        return [*(each.name for each in loads), *(each.name for each in coordinates)]
-
     def packs(self, count: str = "") -> list[str]:
         """Declarations of what is loaded, `count` times."""
         loads = [load for load in self.program.loads if not load.table]
-        return [f"{self.walk.tensors[f'p_{load.name}'].pack} x_{load.name}{count};" for load in loads]
+        return [f"{self.walk.tensors[f'p_{load.text}'].pack} x_{load.text}{count};" for load in loads]
 
     def elements(self, suffix: str) -> list[str]:
         """Statements that compute element `w` of a vector."""
-        return [*element_lines(self.walk, self.program, self.names, suffix), *item_lines(self.walk, self.program.items)]
+        return [
+            *element_lines(self.walk, self.program, self.program.values, suffix),
+            *item_lines(self.walk, self.program.items),
+        ]
 
 
 def lower_segments(task: Task) -> Iterator[Candidate]:
@@ -117,8 +114,8 @@ class _SegmentKernel:
         before = _made_for(self.reduction.operands[3], self.region.nodes)
         nodes = tuple(node for node in self.region.nodes if node not in before and node is not self.reduction)
         builder = StatementBuilder(replace(self.region, nodes=nodes), program)
-        ctype, start = computed(self.dtype), builder.name(self.reduction.operands[0]).text
-        combined = program.define(self.dtype, self._combined(f"({ctype}){start}", "total[w]"), ctype)
+        form = self._combined(f"({computed(self.dtype)})$0", "total[w]")
+        combined = program.define(self.dtype, form, builder.name(self.reduction.operands[0]))
         builder.names[self.reduction.output] = combined
         _define(builder, nodes)
         for value, layout in self.region.results:
@@ -212,7 +209,7 @@ class _SegmentKernel:
             *(f"{result.walk.tensors[f'r{n}'].pack} y{n};" for n in stores),
             f"{each} {{",
             *result.elements(""),
-            *(f"put(y{n}.v[w], {store.value});" for n, store in enumerate(result.program.stores)),
+            *(f"put(y{n}.v[w], {store.value.text});" for n, store in enumerate(result.program.stores)),
             "}",
             *(result.walk.tensors[f"r{n}"].write(f"y{n}") for n in stores),
             "};",
@@ -295,7 +292,7 @@ def _width(rest: Space, *programs: KernelProgram) -> int:
     reaches: list[Reach] = []
     strides = iter(rest.strides)
     for program in programs:
-        steps = {f"p_{load.name}": load.lookup.stride for load in program.loads if load.lookup is not None}
+        steps = {f"p_{load.text}": load.lookup.stride for load in program.loads if load.lookup is not None}
         in_memory = {name for name, _, _ in program.pointers()}
         for name, layout in zip(program.tensors, program.layouts, strict=True):
             own = next(strides)
