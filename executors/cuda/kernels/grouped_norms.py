@@ -244,7 +244,7 @@ def _with_join(launch: KernelLaunch, real: str) -> KernelLaunch:
     function = (
         f"__device__ inline void NAME_join({real}& mean, {real}& spread, {real} own, {real} ratio, {real} other_mean, "
         f"{real} other_spread) {{\n  const {real} apart = other_mean - mean;\n  mean += apart * ratio;\n"
-        "  spread += other_spread + apart * apart * own * ratio;\n}\n"
+        "  spread += other_spread + apart * (apart * (own * ratio));\n}\n"
     )
     return replace(launch, kernel=replace(launch.kernel, body=function + launch.kernel.body))
 

@@ -96,6 +96,8 @@ def shapes(attention: Attention, chip: Chip) -> Iterator[Shape]:
         yield Shape(1, by_keys)
     yield Shape(1, 4) if by_keys == 8 else Shape(1, 2)
     yield Shape(2, 2)
+    if blocks >= 2 * chip.multiprocessors:  # warps of a block read the same keys from the nearest cache
+        yield Shape(4, 1)
 
 
 def _splits(attention: Attention, chip: Chip, blocks: int, by_keys: int) -> int:

@@ -94,3 +94,14 @@ def test_infinities_make_their_group_nan_and_no_other(tmp_path: Path) -> None:
     for found in seen.values():
         assert found[0, :2].all()
         assert not found[0, 2:].any()
+
+
+@needs_compiler
+def test_squares_beyond_the_range_leave_the_bias(tmp_path: Path) -> None:
+    x = np.array([3e38, -1, 0.7, 1, 2, 3], np.float32).reshape(1, 2, 3)
+    scale, bias = np.ones(2, np.float32), np.array([4, 0], np.float32)
+    case = made("beyond", lambda b, *v: b.op("group_norm", *v, groups=2), x, scale, bias)
+    found = {way: result for _, way, (result,) in results_of_ways([case], tmp_path)}
+    assert "moments" in found
+    for result in found.values():
+        np.testing.assert_allclose(result[0], [[4, 4, 4], [-1.2247356, 0, 1.2247356]], atol=1e-5)
