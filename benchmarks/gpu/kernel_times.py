@@ -141,7 +141,7 @@ def main() -> None:
         device = DevicePlan(case.plan, functions)
         for value, given in zip(case.plan.graph.inputs, case.case.inputs, strict=True):
             device.write(value, given)
-        for way in case.ways:
+        for way in case.lowered:
             for candidate in generated(way):
                 if not candidate.launches:
                     continue

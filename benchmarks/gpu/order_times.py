@@ -140,7 +140,7 @@ def main() -> None:
         _bytes_at(device, view)[...] = cupy.asarray(measured.x.view(-1).view(torch.uint8))
         cupy.cuda.Device().synchronize()
         shown: list[str] = []
-        for candidate in generated(each.ways[-1]):
+        for candidate in generated(each.lowered[-1]):
             with stream:
                 device.launch(candidate)
             stream.synchronize()

@@ -34,7 +34,7 @@ def normed(shape, groups, dtype="f16", *, last=False, behind=False, offset=0.0):
 def names(*args, **options):
     case = prepared(normed(*args, **options))
     assert case is not None
-    return [way.name for way in generated(case.ways[-1])]
+    return [way.name for way in generated(case.lowered[-1])]
 
 
 def test_groups_that_a_block_holds_are_rows():
@@ -46,7 +46,7 @@ def test_groups_that_a_block_holds_are_rows():
 def test_larger_groups_are_read_twice(last):
     case = prepared(normed((2, 32, 128, 128), 4, last=last))
     assert case is not None
-    way = generated(case.ways[-1])[0]
+    way = generated(case.lowered[-1])[0]
     assert (way.name, len(way.launches)) == ("moments", 3)
     assert way.scratch_bytes > 0
 
@@ -54,7 +54,7 @@ def test_larger_groups_are_read_twice(last):
 def test_work_behind_is_part_of_the_last_launch():
     case = prepared(normed((2, 32, 128, 128), 4, last=True, behind=True))
     assert case is not None
-    assert [len(way.launches) for way in generated(case.ways[-1]) if way.name == "moments"] == [3]
+    assert [len(way.launches) for way in generated(case.lowered[-1]) if way.name == "moments"] == [3]
 
 
 CASES = [

@@ -24,7 +24,7 @@ def test_each_case_is_one_kernel_behind_its_list():
         made = prepared(case)
         assert made is not None
         assert not made.on_host()
-        for way in made.ways:
+        for way in made.lowered:
             body = way.step.node.attrs.get("body")
             inside = {node.op.name for node in body.nodes} if body is not None else {way.step.node.op.name}
             if "segment_reduce" in inside:
