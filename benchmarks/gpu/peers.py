@@ -137,7 +137,7 @@ def _ours(capture: Mapping[str, Any]) -> Callable[[PeerModel], Iterator[Call]]:
                 program.run(inputs)
             yield lambda: program.run(inputs)["y"]
             stats = program.stats()
-            if stats.refused or len(stats.buckets) != 1 or stats.buckets[0].pieces != 1:
+            if stats.refused or len(stats.buckets) != 1 or stats.buckets[0].segments != 1:
                 raise RuntimeError(f"not recorded whole: {program.explain()}")
 
     return prepare
