@@ -15,6 +15,7 @@ from ...passes.cleanup.fold_constants import FoldConstants
 from ...passes.cleanup.static_shapes import StaticShapes
 from ...passes.framework.numeric import draw_sizes
 from ...passes.framework.pipeline import Pipeline
+from ...passes.planning.bounds import can_bound
 from ...passes.planning.lowering import Lowering, drawn_calls
 from ...passes.planning.masking import MaskPadding, PadCalls
 from ...passes.planning.padding import SafetyReport
@@ -137,7 +138,7 @@ class Planning:
         capture = capture_policy(self.options, mode, sizes)
         resident = [value.name for value in graph.inputs if self.options.policy_of(value.name).is_in_place]
         policy = PlanPolicy(capture, self.lowering(capture), resident=resident, fresh_bytes=self.fresh_bytes)
-        bounds = capture.captures and any(node.op.name in self.target.bounded for node in graph.nodes)
+        bounds = capture.captures and any(can_bound(self.target, node) for node in graph.nodes)
         key = (*sizes.items(), capture.keep_outside, bounds)
         known = self.latest.lowered(graph, key, lambda: lowered(graph, sizes, self.target, policy))
         return make_plan(graph, sizes, self.target, policy, known)

@@ -96,7 +96,7 @@ def bound_sizes(
 ) -> Measured:
     """Puts the twins of `BoundSizes`. What its executor has to know of them."""
     found = _Found()
-    names = [node.outputs[0].name for node in graph.nodes if _is_bounded_on(target, node) and node.op.name not in kept]
+    names = [node.outputs[0].name for node in graph.nodes if can_bound(target, node) and node.op.name not in kept]
     shapes = {index: _dims(value) for index, value in enumerate(graph.outputs)}
     mentions = Mentions(graph)
     for name in names:
@@ -120,7 +120,8 @@ def bound_sizes(
     return Measured(needed, output, cut, tuple(found.notes.values()), found.refusals)
 
 
-def _is_bounded_on(target: Target, node: Node) -> bool:
+def can_bound(target: Target, node: Node) -> bool:
+    """Whether a node's sizes depend on values, and the target has its twin with room for the most."""
     return node.op.name in DATA_SIZED and f"{PREFIX}{node.op.name}" in target.bounded
 
 
