@@ -420,17 +420,16 @@ def judge_rest(path: Path, ways: Sequence[str], seconds: float) -> dict[str, str
     return {way: text for way, text in judge(path, ways, seconds).items() if way in ways}
 
 
-def _load_all() -> None:
-    """Loads what the processes of the files need, which they share."""
-    names = (
-        "frontends.onnx.importing.importer",
-        "frontends.onnx.exporting.saving",
-        "passes.catalog",
-        "executors.eager",
-        "executors.ort",
-    )
-    for name in (*names, "executors.replay.executor", "executors.host.device", "onnx_files"):
-        importlib.import_module(f"capgraph.{name}")
+LOADED_ON_FIRST_USE = (
+    "capgraph.frontends.onnx.importing.importer",
+    "capgraph.frontends.onnx.exporting.saving",
+    "capgraph.passes.catalog",
+    "capgraph.executors.eager",
+    "capgraph.executors.ort",
+    "capgraph.executors.replay.executor",
+    "capgraph.executors.host.device",
+    "capgraph.cli.onnx_files",
+)
 
 
 def _child(path: Path, ways: Sequence[str], pipe: Any) -> None:
@@ -456,7 +455,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="write all verdicts there")
     arguments = parser.parse_args()
     files = models_in(arguments.paths)
-    _load_all()
+    for name in LOADED_ON_FIRST_USE:  # which the processes of the files share
+        importlib.import_module(name)
     found: dict[str, dict[str, str]] = {}
     with ThreadPoolExecutor(arguments.processes) as pool:
         judged = pool.map(lambda path: judge(path, arguments.ways, arguments.seconds), files)

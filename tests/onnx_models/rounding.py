@@ -26,8 +26,8 @@ ABSOLUTE = {
 }
 """What these are off by where they come close to 0 or to 1: ONNX Runtime's Sigmoid is 0 from -18 on, the ends of a
 window are 0 but for the rounding of its three terms, tanh in its recurrences is up to 1 + 5e-7."""
-CANCELLING = {"GroupNormalization"}
-"""Both peers take the square of a mean off a mean of squares in these: their first operand is a little off, too."""
+CANCELLING = {"GroupNormalization", "MeanVarianceNormalization"}
+"""Peers take the square of a mean off a mean of squares in these: their first operand is a little off, too."""
 _OF_ATTRIBUTES = 6e-8
 """ONNX keeps float attributes in 32 bits, whose shortest decimal is taken for what was meant: doubles tell."""
 

@@ -151,6 +151,18 @@ def test_what_is_imported_of_the_package_is_there() -> None:
     assert missing == []
 
 
+def test_modules_that_scripts_name_in_quotes_are_there() -> None:
+    modules = read_package()
+    missing = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for folder in ("benchmarks", "examples")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for name in re.findall(r'"(capgraph(?:\.[a-z_]+)+)"', path.read_text())
+        if name not in modules
+    ]
+    assert missing == []
+
+
 def _names(path: Path) -> set[str]:
     """What a module names at its top, `__all__` included."""
     tree = syntax_of(path)

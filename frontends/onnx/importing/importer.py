@@ -16,6 +16,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 
 from ....ir.analysis.contents import constant_of
 from ....ir.analysis.shape_values import ShapeValues
+from ....ir.binding import plain_sizes
 from ....ir.constant import Constant
 from ....ir.dims import Dim, SymDim, Truth, symbols
 from ....ir.errors import CapgraphError, ModelError, ShapeError, TypeRuleError
@@ -183,11 +184,12 @@ class ValueScope:
         content = constant_of(outer)
         if content is not None:
             return self.define(name, self._constant(name, content))
-        inner = self.captured.get(outer)
-        if inner is None:
-            inner = self.captured[outer] = self.graph.add_input(self.graph.unused_name(name), outer.type)
-            self.shape_values.assume(inner, outer)
-        return self.define(name, inner)
+        return self.define(name, self.captured.get(outer) or self._input_for(outer, name))
+
+    def _input_for(self, outer: Value, name: str) -> Value:
+        inner = self.captured[outer] = self.graph.add_input(self.graph.unused_name(name), outer.type)
+        self.shape_values.assume(inner, outer)
+        return inner
 
     def bound_symbols(self) -> frozenset[str]:
         """Symbols that any node of this graph may mention: those of its inputs and of the inputs around it.
@@ -394,17 +396,34 @@ class ValueScope:
             given = types[index] if index < len(types) else None
             self.add_input(info.name, given or _declared_type(info, self.dim_of))
         self.fill(proto)
+        if self.is_closed:
+            self._capture_sizes()
         self._drop_unneeded_captures(len(proto.input))
         return self._ordered_region(len(proto.input))
+
+    def _capture_sizes(self) -> None:
+        """Captures outer values that tell the sizes which the body mentions, and its inputs only have products of."""
+        assert self.outer is not None  # as of all regions
+        missing = _mentioned(self.graph).difference(*map(self._told_by, self.graph.inputs))
+        for value in list(self.outer.graph.values) if missing else ():
+            if missing & self._told_by(value):
+                self._input_for(value, value.name)
+                missing -= self._told_by(value)
+
+    def _told_by(self, value: Value) -> frozenset[str]:
+        """The symbols whose sizes a run of the body has from `value`; a closed one sees what stands alone."""
+        if self.is_closed:
+            return frozenset(name for name, _ in plain_sizes(value.type, value.type))
+        return type_symbols(value.type)
 
     def _drop_unneeded_captures(self, own: int) -> None:
         """Drops the inputs for captured values that the body neither reads nor needs to be told a size."""
         used = [inner for inner in self.graph.inputs if inner.index < own or inner.has_uses]
-        bound = self._bound_around().union(*(type_symbols(inner.type) for inner in used))
-        missing = _mentioned(self.graph) - bound
+        told = self._bound_around().union(*map(self._told_by, used))
+        missing = _mentioned(self.graph) - told
         for outer, inner in list(self.captured.items()):
-            if inner.has_uses or missing & type_symbols(inner.type):
-                missing -= type_symbols(inner.type)
+            if inner.has_uses or missing & self._told_by(inner):
+                missing -= self._told_by(inner)
             else:
                 self.graph.remove_input(inner)
                 del self.captured[outer]

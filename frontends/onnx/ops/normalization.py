@@ -35,17 +35,41 @@ def _softmax(name: str) -> Callable[[ImportContext], Value]:
     return rule
 
 
-def import_layer_norm(ctx: ImportContext) -> Value:
-    """LayerNormalization without the statistics as results.
+def import_layer_norm(ctx: ImportContext) -> Value | Sequence[Value]:
+    """LayerNormalization, and its statistics where they are results.
 
     ONNX Runtime, which had it before onnx, takes a scale of another element type, which is the result's then.
     """
-    _require_inference(ctx)
+    _require_f32_statistics(ctx)
     axis, epsilon = ctx.attr("axis", -1), ctx.attr("epsilon", 1e-5)
     x, scale = ctx.input(0), ctx.input(1)
-    if x.tensor.dtype is not scale.tensor.dtype:
-        x = ctx.op("cast", x, to=scale.tensor.dtype)
-    return ctx.op("layer_norm", x, scale, ctx.optional(2), axis=axis, epsilon=epsilon)
+    given = x if x.tensor.dtype is scale.tensor.dtype else ctx.op("cast", x, to=scale.tensor.dtype)
+    y = ctx.op("layer_norm", given, scale, ctx.optional(2), axis=axis, epsilon=epsilon)
+    if not any(ctx.wants(index) for index in range(1, ctx.output_count)):
+        return y
+    axes = tuple(range(axis % x.tensor.rank, x.tensor.rank))
+    mean, _, var = _moments(ctx, _as(ctx, x, DType.F32), axes)
+    root = ctx.op("sqrt", ctx.op("add", var, ctx.scalar_like(epsilon, var)))
+    return (y, mean, ctx.op("reciprocal", root))[: ctx.output_count]
+
+
+def import_mean_variance_norm(ctx: ImportContext) -> Value:
+    """MeanVarianceNormalization as ONNX's formula has it, with the smallest divisor of ONNX's function body.
+
+    Where the mean is large nothing is left of the mean of squares less the square of the mean, which that body takes.
+    """
+    x, dtype = ctx.input(0), ctx.tensor(0).dtype
+    axes = tuple(ctx.attr("axes", (0, 2, 3))) or tuple(range(x.tensor.rank))
+    _, centered, var = _moments(ctx, _as(ctx, x, _wide(dtype)), axes)
+    root = ctx.op("sqrt", var)
+    return _as(ctx, ctx.op("div", centered, ctx.op("add", root, ctx.scalar_like(1e-9, root))), dtype)
+
+
+def _moments(ctx: ImportContext, x: Value, axes: tuple[int, ...]) -> tuple[Value, Value, Value]:
+    """The mean over `axes`, what `x` differs from it by, and the variance."""
+    mean = ctx.op("reduce_mean", x, axes=axes, keep_dims=True)
+    centered = ctx.op("sub", x, mean)
+    return mean, centered, ctx.op("reduce_mean", ctx.op("mul", centered, centered), axes=axes, keep_dims=True)
 
 
 def import_rms_norm(ctx: ImportContext) -> Value:
@@ -67,7 +91,7 @@ def import_batch_norm(ctx: ImportContext) -> Value | Sequence[Value]:
 def _trained_batch_norm(ctx: ImportContext) -> tuple[Value, ...]:
     """As its parts: ONNX Runtime's kernel writes the running statistics over its operands, whoever reads them."""
     x, rank, dtype = ctx.input(0), ctx.tensor(0).rank, ctx.tensor(0).dtype
-    wide = dtype if dtype is DType.F64 else DType.F32
+    wide = _wide(dtype)
     axes = tuple(axis for axis in range(rank) if axis != 1)
 
     def as_column(index: int) -> Value:
@@ -81,13 +105,15 @@ def _trained_batch_norm(ctx: ImportContext) -> tuple[Value, ...]:
         return _as(ctx, ctx.op("add", kept, taken), ctx.tensor(index).dtype)
 
     x = _as(ctx, x, wide)
-    mean = ctx.op("reduce_mean", x, axes=axes, keep_dims=True)
-    centered = ctx.op("sub", x, mean)
-    var = ctx.op("reduce_mean", ctx.op("mul", centered, centered), axes=axes, keep_dims=True)
+    mean, centered, var = _moments(ctx, x, axes)
     root = ctx.op("sqrt", ctx.op("add", var, ctx.scalar_like(ctx.attr("epsilon", 1e-5), var)))
     scaled = ctx.op("mul", ctx.op("div", centered, root), as_column(1))
     y = _as(ctx, ctx.op("add", scaled, as_column(2)), dtype)
     return y, running(3, mean), running(4, var)
+
+
+def _wide(dtype: DType) -> DType:
+    return dtype if dtype is DType.F64 else DType.F32
 
 
 def _as(ctx: ImportContext, value: Value, dtype: DType) -> Value:
@@ -115,6 +141,10 @@ def _spread(ctx: ImportContext, by_group: Value, groups: int, channels: Dim) -> 
 def _require_inference(ctx: ImportContext) -> None:
     if any(ctx.wants(index) for index in range(1, ctx.output_count)):
         raise NotNative("statistics as results")
+    _require_f32_statistics(ctx)
+
+
+def _require_f32_statistics(ctx: ImportContext) -> None:
     if ctx.attr("stash_type", FLOAT) != FLOAT:
         raise NotNative("statistics in another precision than f32")
 
@@ -129,6 +159,7 @@ IMPORTS = {
     "BatchNormalization": import_batch_norm,
     "InstanceNormalization": import_as("instance_norm", "epsilon"),
     "GroupNormalization": import_group_norm,
+    "MeanVarianceNormalization": import_mean_variance_norm,
     "LRN": import_as("lrn", "size", "alpha", "beta", "bias"),
 }
 

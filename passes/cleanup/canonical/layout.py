@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....ir.dims import Dim, Truth, compare
-from ....ir.graph import Node, Value
+from ....ir.graph import Graph, Node, Value
 from ....ir.op import Trait
 from ....ir.ops import native
 from ....ir.ops.known import SPLIT, SQUEEZE, UNSQUEEZE
@@ -140,11 +140,19 @@ def _concat_of_split(_rewriter: Rewriter, found: Found) -> Value | None:
         return None
     rank = parts[0].tensor.rank
     same = normal_axes((split.attrs["axis"],), rank) == normal_axes((found.root.attrs["axis"],), rank)
-    return split.operands[0] if same else None
+    return split.operands[0] if same and _tells_enough(split.operands[0], found.root) else None
 
 
 def _split_in_one(_rewriter: Rewriter, found: Found) -> Value | None:
-    return found["x"] if len(found.root.outputs) == 1 else None
+    return found["x"] if len(found.root.outputs) == 1 and _tells_enough(found["x"], found.root) else None
+
+
+def _tells_enough(value: Value, node: Node) -> bool:
+    """Whether `value` may stand for the result of `node`, which says a size that `value` leaves open.
+
+    Not as a result of the graph: where that is a branch, the branches' results may have made a size in common.
+    """
+    return has_type_of(value, node) or not any(isinstance(use.user, Graph) for use in node.output.uses)
 
 
 def _no_padding(_rewriter: Rewriter, found: Found) -> Value | None:

@@ -342,3 +342,20 @@ def test_an_element_behind_the_end_is_refused() -> None:
     }""")
     with pytest.raises(ExecutionError, match="place 3 to insert at is out of range for a sequence of 2"):
         run(import_model(model).graph, np.ones(1, F32), np.array(3))
+
+
+def test_a_body_is_told_the_sizes_that_it_sees_a_product_of():
+    """It runs with its operands alone: a value that says a and b is captured, though no node of the body reads it."""
+    graph = graph_of(
+        """<ir_version: 10, opset_import: ["" : 19]>
+        net (float[a, 3, b] x) => (seq(float[1, N]) rows) {
+            flat = Flatten <axis = 0> (x)
+            parts = SequenceConstruct (x, x)
+            rows = SequenceMap (parts) <body = each (float[p, 3, q] part) => (float[1, n] row) {
+                sizes = Shape (flat)
+                row = Expand (flat, sizes)
+            }>
+        }"""
+    )
+    (rows,) = run(graph, np.arange(12, dtype=F32).reshape(2, 3, 2))
+    assert [row.tolist() for row in rows] == [[[*range(12)]]] * 2

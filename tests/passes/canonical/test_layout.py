@@ -1,5 +1,6 @@
-"""Concats of concats become one, however many stand in a chain."""
+"""Concats of concats become one, however many stand in a chain; splits that change nothing go."""
 
+import pytest
 from capgraph.passes.cleanup.canonicalize import Canonicalize
 
 from tests.passes.checking import check_pass
@@ -80,3 +81,37 @@ def test_parts_without_elements_are_left_out() -> None:
           return %0 as a, %x as b, %c
         }""",
     )
+
+
+def test_splits_that_change_nothing_go() -> None:
+    check(
+        """
+        %a = split(%x) {axis = 0, sizes = [2]}
+        %b, %c = split(%z) {axis = 0, sizes = [1, 3]}
+        %d = concat(%b, %c) {axis = 0}
+        return %a, %d
+        """,
+        "return %x as a, %z as d",
+    )
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        "%part: f32[a, 4] = split(%x) {axis = 1, sizes = [4]}",
+        "%l: f32[a, 1], %r: f32[a, 3] = split(%x) {axis = 1, sizes = [1, 3]} %part = concat(%l, %r) {axis = 1}",
+    ],
+)
+def test_a_branch_keeps_a_split_that_says_a_size(parts: str) -> None:
+    """The size of the result is open, and nothing more to the verifier once both branches have the size of x."""
+    text = f"""
+        graph @main(%c: bool[], %x: f32[a, b], %y: f32[b, 3]) {{
+          %z: f32[a, u], %w: f32[b, 3] = if(%c, %x, %y) {{then_body = @then, else_body = @else}}
+          return %z, %w
+        }}
+
+        graph @then(%x: f32[a, b], %y: f32[b, 3]) {{ %n = neg(%x) return %n, %y }}
+
+        graph @else(%x: f32[a, b], %y: f32[b, 3]) {{ {parts} return %part, %y }}
+    """
+    check_pass(Canonicalize(), text, text)

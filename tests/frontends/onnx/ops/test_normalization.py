@@ -63,10 +63,41 @@ def test_layer_norm_without_scale_gets_ones_on_export():
     assert_close(found, expected[0])
 
 
-def test_statistics_of_layer_norm_as_results_are_left_to_the_function_body():
-    inputs = [random(1, 2, 4), random(2, 4)]
-    graph = imported(one_node("LayerNormalization", inputs, 3, 17, {}), native=False)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_statistics_of_layer_norm_are_those_of_numbers_far_from_zero(dtype):
+    """The mean of squares less the square of the mean, as in ONNX's function body, has no digit left there."""
+    x = (54 + random(1, 2, 3, 4) / 8).astype(dtype)
+    model = one_node("LayerNormalization", [x, np.ones(4, dtype)], 3, 17, {"epsilon": 1e-9})
+    graph = imported(with_symbols(model, ["x0"]))
+    assert op_names(graph)[0] == "layer_norm"
+    y, mean, inverse = evaluated(graph, feeds_of(x, np.ones(4, dtype)))
+    wide = x.astype(np.float64)
+    assert_close(mean, wide.mean(-1, keepdims=True).astype(np.float32))
+    assert_close(inverse, (1 / wide.std(-1, keepdims=True)).astype(np.float32), rtol=1e-4)
+    assert_close(y, ((wide - mean) * inverse).astype(dtype), atol=1e-2)
+    (constant,) = evaluated(graph, feeds_of(np.full_like(x, 54.11119), np.ones(4, dtype)))[:1]
+    assert_close(constant, np.zeros_like(x))
+
+
+def test_statistics_in_another_precision_are_left_to_the_function_body():
+    graph = imported(
+        one_node("LayerNormalization", [random(1, 2, 4), random(2, 4)], 3, 17, {"stash_type": 16}), native=False
+    )
     assert "layer_norm" not in op_names(graph)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+@pytest.mark.parametrize("axes", [(0, 2, 3), (-1,), ()])
+def test_mean_variance_norm_of_numbers_far_from_zero(dtype, axes):
+    """ONNX's function body, and so its reference evaluator, is off by a factor of four there."""
+    x = (54 + random(1, 2, 3, 4, 5) / 8).astype(dtype)
+    model = one_node("MeanVarianceNormalization", [x], 1, 13, {})
+    model.graph.node[0].attribute.append(onnx.helper.make_attribute("axes", axes, attr_type=onnx.AttributeProto.INTS))
+    graph = imported(model)
+    (y,) = evaluated(graph, feeds_of(x))
+    wide, over = x.astype(np.float64), axes or None
+    expected = (wide - wide.mean(over, keepdims=True)) / wide.std(over, keepdims=True)
+    assert_close(y, expected.astype(dtype), rtol=1e-3, atol=1e-3)
 
 
 def test_rms_norm():
