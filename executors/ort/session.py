@@ -3,18 +3,22 @@
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
 from ...frontends.onnx.context.dialect import Dialect
 from ...frontends.onnx.contrib.group import Operator
 from ...frontends.onnx.exporting.exporter import export_model
+from ...frontends.onnx.exporting.saturation import saturated, without_saturation
 from ...frontends.onnx.exporting.saving import save_model
 from ...frontends.onnx.files.storage import MAX_INLINE_BYTES
 from ...ir.analysis import parameter_bytes
+from ...ir.builder import Builder
 from ...ir.errors import ExecutionError, ResourceError, UnsupportedError
 from ...ir.graph import Graph
 from ...ir.types import DType, TensorType, Type
@@ -72,6 +76,8 @@ class Session:
         self._graph_name = graph.name
         self._inputs = [value.name for value in graph.inputs]
         self._outputs = list(graph.output_names)
+        if saturated(graph) and saturates():
+            graph = without_saturation(graph)
         self._session = opened(
             with_choices(graph), _options(threads, spins=spins), [_CPU_PROVIDER], disabled=DISABLED_OPTIMIZERS
         )
@@ -93,6 +99,16 @@ class Session:
         )
         failure.node_name = place[1] if place else ""
         return failure
+
+
+@cache
+def saturates() -> bool:
+    """Whether ONNX Runtime's products of u8 by i8 saturate on this machine's processor, tried once."""
+    b = Builder()
+    b.finish([b.op("matmul_integer", b.input("x", "u8[4, 8]"), b.input("w", "i8[8, 4]"), None, None)])
+    session = opened(b.graph, _options(1), [_CPU_PROVIDER])
+    (product,) = session.run(None, {"x": np.full((4, 8), 255, np.uint8), "w": np.full((8, 4), 127, np.int8)})
+    return bool((product != 255 * 127 * 8).any())
 
 
 def interface_problem(ty: Type) -> str:

@@ -334,6 +334,14 @@ def _writes_truth(seen: Seen) -> bool:
     return is_string and seen.may(lambda x: x.dtype == np.bool_, 0)
 
 
+def _saturates(left: int, right: int) -> Callable[[Seen], str]:
+    """A rule for products of u8 on the left of its kernel by i8 on the right."""
+    return _when(
+        "adds two products in 16 bits, where the processor has no VNNI",
+        lambda s: s.may(lambda x, w: (x.dtype, w.dtype) == (np.uint8, np.int8), left, right),
+    )
+
+
 _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
     "GridSample": _when(
         "clamps the place, not each of the sixteen neighbors",
@@ -409,6 +417,9 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
         lambda s: "delimiter" in s.attributes and s.may(lambda x: "" in x.ravel().tolist(), 0),
     ),
     "Attention": _when("takes queries and keys of different lengths", _lacks_kernel_of_heads),
+    "ConvInteger": _saturates(1, 0),
+    "MatMulInteger": _saturates(0, 1),
+    **dict.fromkeys(("QLinearConv", "QLinearMatMul"), _saturates(0, 3)),
 }
 
 

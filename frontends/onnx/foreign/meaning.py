@@ -26,6 +26,7 @@ from ....ir.ops.slicing import dynamic_slice
 from ....ir.types import DType, OptionalType, SequenceType, TensorType, Type
 from ..exporting.exporter import export_model
 from ..exporting.foreign_nodes import own_inputs, results_in_place
+from ..exporting.saturation import without_saturation
 from . import runtime
 from .runtime import RuntimeNode, runtime_node
 
@@ -281,7 +282,7 @@ def _alone(
     operands = [graph.add_input(name, ty) if ty is not None else None for name, ty in zip(names, inputs, strict=True)]
     node = graph.append(op, operands, attrs, types=outputs)
     graph.set_outputs(node.outputs)
-    return export_model(graph, opset=opset, value_info=False, check=False)
+    return export_model(without_saturation(graph), opset=opset, value_info=False, check=False)
 
 
 def _copied(operand: Any) -> Any:

@@ -88,7 +88,8 @@ def test_conv_integer_is_exact(x_type: Any, w_type: Any, groups: int, zeros: str
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_qlinear_conv_agrees_with_onnx_runtime(per_channel: bool, has_bias: bool) -> None:
-    x, weight = random(1, 2, 4, 6, 5, dtype=np.uint8), random(2, 6, 2, 3, 2, dtype=np.int8)
+    """With weights of 7 bits: its kernel adds two products in 16 where the processor has no VNNI."""
+    x, weight = random(1, 2, 4, 6, 5, dtype=np.uint8), random(2, 6, 2, 3, 2, dtype=np.int8) // 2
     channels = (6,) if per_channel else ()
     w_scale = np.asarray(np.abs(random(3, *channels)) + np.float32(0.01))
     operands = [
