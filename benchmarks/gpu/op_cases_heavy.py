@@ -29,6 +29,22 @@ def _conv(
     )
 
 
+def _channels_last(size: str, *, takes: bool = False, gives: bool = False, label: str) -> Any:
+    """A 3 x 3 convolution whose image (`takes`) or result (`gives`) is [N, H, W, C], as inside of a model."""
+
+    def ours(b: Any, x: Any, *weights: Any) -> Any:
+        attrs = {"strides": (1, 1), "pads": (1,) * 4, "dilations": (1, 1), "groups": 1}
+        y = b.op("conv", b.op("transpose", x, perm=(0, 3, 1, 2)) if takes else x, *weights, **attrs)
+        return b.op("transpose", y, perm=(0, 2, 3, 1)) if gives else y
+
+    def theirs(x: Any, *weights: Any) -> Any:
+        image = x.permute(0, 3, 1, 2) if takes else x.contiguous(memory_format=torch.channels_last)
+        y = F.conv2d(image, *weights, padding=1)
+        return y.permute(0, 2, 3, 1) if gives else y
+
+    return row("conv", theirs, size, dtypes="f16 bf16", label=label, tolerance=3.0, ours=ours)
+
+
 def _transposed(theirs: Build, *sizes: str, stride: int, pad: int, label: str) -> Any:
     rank = len(sizes[0].split()[0].split("x")) - 2
     attrs = {
@@ -144,6 +160,11 @@ CONVOLUTIONS = (
     _conv(F.conv2d, "1x256x56x56 =64x256x1x1 =64", "32x256x56x56 =64x256x1x1 =64", label="conv 1x1"),
     _conv(F.conv2d, "8x3x224x224 =64x3x7x7 =64", stride=2, pad=3, label="conv stem"),
     _conv(F.conv2d, "8x3x224x224 =768x3x16x16 =768", stride=16, label="conv patch"),
+    _channels_last("8x256x256x64 =3x64x3x3 =3", takes=True, label="conv2d 64 to 3"),
+    _channels_last("2x64x64x320 =4x320x3x3 =4", takes=True, gives=True, label="conv2d 320 to 4"),
+    _channels_last("8x3x512x512 =64x3x3x3 =64", gives=True, label="conv2d 3 to 64"),
+    _conv(F.conv2d, "8x3x512x512 =64x3x3x3 =64", pad=1, label="conv2d 3 to 64 in rows", dtypes="f16"),
+    _conv(F.conv1d, "8x32x24000 =1x32x7 =1", "8x1x24000 =32x1x7 =32", pad=3, label="conv1d few", dtypes="f16"),
     _conv(F.conv1d, "4x512x1500 =512x512x3 =512", "1x80x3000 =384x80x3 =384", pad=1, label="conv1d"),
     _conv(F.conv3d, "1x64x16x56x56 =64x64x3x3x3 =64", pad=1, label="conv3d"),
     _conv(
@@ -176,6 +197,8 @@ def _rotated(x: Any, c: Any, s: Any) -> Any:
 
 ATTENTION = (
     _attention("attention", _square("1x12x128x64"), _square("8x12x512x64"), _square("1x16x4096x64")),
+    _attention("attention-narrow", _square("8x4x1024x36"), _square("8x4x256x60"), dtypes="f16 bf16 f32"),
+    _attention("attention-odd", _square("4x12x512x63"), dtypes="f16"),
     _attention("attention-masked", _square("4x32x1024x64") + " 4x1x1024x1024", _square("8x12x128x64") + " 8x1x1x128"),
     _attention("attention-causal", _square("4x32x2048x128"), _square("1x32x512x64"), causal=True, dtypes="f16 bf16"),
     _attention(

@@ -2,7 +2,8 @@
 
 `__syncthreads` and shuffles hand over to the next thread, so blocks behave as on a device, one after another. Compiled
 as it stands, the text proves its arithmetic, its indices and its barriers; only conversions of f16 and bf16, and what
-needs instructions of the device, are other code. A launch is refused when threads of a block meet different barriers.
+needs instructions of the device, are other code. A launch is refused when threads of a block meet different barriers,
+or lanes of a warp different shuffles.
 Blocks and threads can also run backwards, the last one first: results must not depend on who comes first.
 """
 
@@ -82,14 +83,21 @@ static void prepare(unsigned t) {
 
 _DEVICE = r"""
 static unsigned long long exchanged[4096];
-static int barriers_of[4096], voted, votes;
+static int barriers_of[4096], shuffles_of[4096], voted, votes;
+static unsigned living, arrived, meetings;
 static unsigned block_of_cluster;
 alignas(16) static unsigned char dynamic_memory[8][1 << 18];
 static unsigned char* memory_of_block(unsigned block) { return dynamic_memory[block]; }
 static unsigned rank_of() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * block_of_cluster); }
 static void __syncthreads() {
-  const unsigned me = rank_of();
+  const unsigned me = rank_of(), meeting = meetings;
   barriers_of[me]++;
+  if (++arrived == living) arrived = 0, meetings++;
+  do pause(me); while (meetings == meeting);
+}
+static void __syncwarp() {  // lanes take turns, so that all have come where the first one goes on
+  const unsigned me = rank_of();
+  shuffles_of[me]++;
   pause(me);
 }
 static void emulated_pause() { pause(rank_of()); }  // lets the others go on; lanes of a warp stay side by side
@@ -102,45 +110,50 @@ static int __syncthreads_or(int x) {
   __syncthreads();
   return result;
 }
-static void __syncwarp() { __syncthreads(); }
 template <class T> static T __shfl_xor_sync(unsigned, T x, int lane) {
   const unsigned me = rank_of();
   static_assert(sizeof(T) <= 8, "one word");
   memcpy(&exchanged[me], &x, sizeof(T));
-  __syncthreads();
+  __syncwarp();
   T other;
   memcpy(&other, &exchanged[me ^ lane], sizeof(T));
-  __syncthreads();
+  __syncwarp();
   return other;
 }
 template <class T> static T __shfl_sync(unsigned, T x, int lane) {
   const unsigned me = rank_of();
   memcpy(&exchanged[me], &x, sizeof(T));
-  __syncthreads();
+  __syncwarp();
   T other;
   memcpy(&other, &exchanged[me / 32 * 32 + lane], sizeof(T));
-  __syncthreads();
+  __syncwarp();
   return other;
 }
 template <class T> static T __shfl_up_sync(unsigned, T x, int lanes) {
   const unsigned me = rank_of();
   memcpy(&exchanged[me], &x, sizeof(T));
-  __syncthreads();
+  __syncwarp();
   T other;
   memcpy(&other, &exchanged[me % 32 >= (unsigned)lanes ? me - lanes : me], sizeof(T));
-  __syncthreads();
+  __syncwarp();
   return other;
 }
 static unsigned __ballot_sync(unsigned, int x) {
   const unsigned me = rank_of();
   exchanged[me] = x != 0;
-  __syncthreads();
+  __syncwarp();
   unsigned result = 0;
   for (unsigned lane = 0; lane < 32; lane++) result |= (unsigned)exchanged[me / 32 * 32 + lane] << lane;
-  __syncthreads();
+  __syncwarp();
   return result;
 }
 static unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
+static unsigned __byte_perm(unsigned a, unsigned b, unsigned choice) {
+  const unsigned long long both = (unsigned long long)b << 32 | a;
+  unsigned y = 0;
+  for (unsigned i = 0; i < 4; i++) y |= (unsigned)(both >> (choice >> 4 * i & 7) * 8 & 255) << 8 * i;
+  return y;
+}
 static int __popc(unsigned x) { return __builtin_popcount(x); }
 template <class T> static T atomicMax(T* at, T x) { const T old = *at; if (x > old) *at = x; return old; }
 template <class T> static T atomicMin(T* at, T x) { const T old = *at; if (x < old) *at = x; return old; }
@@ -236,6 +249,7 @@ static void run_threads() {
   for (;;) {
     kernel(arguments);
     is_done[rank_of()] = true;
+    if (--living && arrived == living) arrived = 0, meetings++;
     pause(rank_of());
   }
 }
@@ -247,8 +261,9 @@ static int run_cluster(unsigned first, unsigned blocks) {  // whose blocks share
       stacks[t] = (char*)malloc(stack_bytes);
       prepare(t);
     }
-    is_done[t] = false; barriers_of[t] = 0;
+    is_done[t] = false; barriers_of[t] = shuffles_of[t] = 0;
   }
+  living = count;
   for (unsigned left = count; left;) {
     left = 0;
     for (unsigned turn = 0; turn < count; turn++) {
@@ -262,7 +277,8 @@ static int run_cluster(unsigned first, unsigned blocks) {  // whose blocks share
       left += !is_done[t];
     }
   }
-  for (unsigned t = 1; t < count; t++) if (barriers_of[t] != barriers_of[0]) return 1;
+  for (unsigned t = 1; t < count; t++)
+    if (barriers_of[t] != barriers_of[0] || shuffles_of[t] != shuffles_of[t / 32 * 32]) return 1;
   return 0;
 }
 extern "C" void set_backwards(int backwards) { is_backwards = backwards; }

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from capgraph.executors.cuda.kernel_ir.launch import Candidate, Chip, KernelLaunch, LibraryCall
-from capgraph.executors.cuda.kernels.attention import tensor_cores as attention_tensor_cores
 from capgraph.executors.cuda.kernels.attention.attention import attention_of, lower_attention
 from capgraph.executors.cuda.lower.lowering import is_within_limits
 from capgraph.ir.constant import Array
@@ -96,8 +95,10 @@ def test_halves_go_to_tensor_cores_and_the_rest_to_multiply_adds() -> None:
         "tensor-cores-f32-128x32",
         "multiply-adds",
     ]
-    assert names(attended(1, 12, 128, 12, dtype=DType.F32)) == ["multiply-adds"]
-    assert names(attended(1, 2, 5, 20)) == ["multiply-adds"]
+    assert names(attended(1, 12, 128, 12, dtype=DType.F32))[0] == "tensor-cores-f32-64x32"
+    assert names(attended(1, 2, 5, 20))[0] == "tensor-cores-1x4x1"
+    assert names(attended(1, 2, 5, 20, dtype=DType.F64)) == ["multiply-adds"]
+    assert names(attended(1, 2, 5, 132, dtype=DType.F32)) == ["multiply-adds"]
     assert names(attended(1, 2, 5, 264)) == []
 
 
@@ -177,13 +178,6 @@ def test_masks_and_lengths_around_the_library_mean_what_the_node_means(options: 
     assert np.allclose(found, made.expected[0], atol=3e-3)
 
 
-@pytest.fixture(autouse=True)
-def _repairs_by_multiply_adds(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """Kernels of tensor cores cannot be emulated: what looks for rows to repair is the same code in both."""
-    if "tmp_path" in request.fixturenames:
-        monkeypatch.setattr(attention_tensor_cores, "fits", lambda _attention: False)
-
-
 def test_a_result_that_is_right_is_not_computed_again(tmp_path: Path) -> None:
     made = attended(1, 2, 66, 16, keys=70, mask=SEEN[:1])
     candidate = next(each for each in lower_attention(made.task) if each.name == "cudnn")
@@ -198,6 +192,31 @@ def test_a_result_that_is_right_is_not_computed_again(tmp_path: Path) -> None:
     assert not found[0, 0].any()
 
 
+def between_others(before: int, behind: int) -> Layout:
+    """Heads between that many features that are NaN."""
+
+    def layout(array: Array) -> Array:
+        size = array.shape[-1]
+        whole = np.full((*array.shape[:-1], before + size + behind), np.nan, array.dtype)
+        whole[..., before : before + size] = array
+        return whole[..., before : before + size]
+
+    return layout
+
+
+PLACES = [
+    (36, None),
+    (20, heads_inside),
+    (64, between_others(1, 0)),
+    (16, between_others(4, 0)),
+    (8, between_others(2, 2)),
+    (33, between_others(0, 3)),
+    (7, heads_inside),
+    (68, between_others(4, 4)),
+]
+"""Sizes of heads, and how they lie."""
+
+
 @pytest.mark.parametrize("chip", [Chip(80, 108, 163 << 10), Chip(90), Chip(100, 148)], ids=["sm_80", "sm_90", "sm_100"])
 def test_kernels_compile(chip: Chip) -> None:
     settings = [
@@ -210,6 +229,8 @@ def test_kernels_compile(chip: Chip) -> None:
         attended(1, 2, 5, 12, dtype=DType.F64, causal=True, chip=chip),
         attended(2, 2, 66, 256, mask=np.ones((66, 66), bool), dtype=DType.BF16, chip=chip),
         attended(2, 2, 66, 64, lengths=True, causal=True, layout=heads_inside, chip=chip),
+        *(attended(2, 4, 300, size, chip=chip, layout=layout) for size, layout in PLACES),
+        *(attended(2, 4, 9, size, chip=chip, layout=layout, dtype=DType.F32) for size, layout in PLACES),
     ]
     launches = [launch for made in settings for each in lower_attention(made.task) for launch in each.launches]
     assert compile_problems([x.kernel for x in launches if isinstance(x, KernelLaunch)], [chip.arch]) == []
@@ -233,6 +254,83 @@ OPTIONS: list[dict[str, Any]] = [
     {"is_flat": True, "scale": 0.3},
     {"layout": heads_inside},
 ]
+
+
+def is_kept_apart(made: Setting) -> bool:
+    """Whether what lies between the heads of a result is as it was."""
+    (view,) = made.task.results
+    whole = made.memory.buffers[view.buffer][64:-64].view(view.dtype.numpy).astype(np.float32)
+    return int(np.isnan(whole).sum()) == whole.size - np.prod(view.shape)
+
+
+@pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])
+@pytest.mark.parametrize(("size", "layout"), PLACES)
+def test_halves_of_any_size_and_place_on_tensor_cores(
+    size: int, layout: Layout | None, dtype: DType, tmp_path: Path
+) -> None:
+    made = attended(2, 2, 5, size, keys=40, dtype=dtype, causal=True, lengths=np.array([40, 7]), layout=layout)
+    way = next(lower_attention(made.task))
+    assert way.name.startswith("tensor-cores")
+    (found,) = made.found(way, tmp_path)
+    far = np.abs(found.astype(np.float32) - made.expected[0].astype(np.float32)).max()
+    assert far < (2e-3 if dtype is DType.F16 else 2e-2)
+    assert is_kept_apart(made)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_halves_on_tensor_cores_emulated(options: dict[str, Any], tmp_path: Path) -> None:
+    made = attended(2, 4, 5, 12, keys=40, **options)
+    first, *_, last, _ = lower_attention(made.task)
+    for way in (first, last):
+        assert way.name.startswith("tensor-cores")
+        (found,) = made.found(way, tmp_path)
+        assert np.allclose(found, made.expected[0], atol=2e-3)
+
+
+def test_halves_by_warps_with_rows_of_their_own(tmp_path: Path) -> None:
+    made = attended(1, 2, 70, 20, keys=75, causal=True, chip=Chip(multiprocessors=1))
+    way = next(lower_attention(made.task))
+    assert way.name == "tensor-cores-4x1x1"
+    (found,) = made.found(way, tmp_path)
+    assert np.allclose(found, made.expected[0], atol=2e-3)
+
+
+@pytest.mark.parametrize(("size", "layout"), PLACES)
+def test_the_library_gets_copies_of_what_does_not_lie_in_pieces(
+    size: int, layout: Layout | None, tmp_path: Path
+) -> None:
+    made = attended(2, 4, 66, size, keys=70, kv_heads=2, mask=SEEN, layout=layout)
+    by_library = [each for each in lower_attention(made.task) if each.name.startswith("cudnn")]
+    (candidate,) = by_library
+    assert candidate.name == "cudnn-padded"
+    assert [type(launch) for launch in candidate.launches].count(LibraryCall) == 1
+    (found,) = made.found(candidate, tmp_path)
+    assert np.allclose(found, made.expected[0], atol=3e-3)
+    assert is_kept_apart(made)
+
+
+def test_only_what_needs_it_is_copied_for_the_library(tmp_path: Path) -> None:
+    made = attended(1, 2, 66, 64)
+    q, *others = made.task.operands
+    assert q is not None
+    made.task = replace(made.task, operands=(replace(q, shape=(1, 2, 64, 64), offset=q.offset + 2), *others))
+    candidate = next(each for each in lower_attention(made.task) if each.name == "cudnn-padded")
+    copy, call = candidate.launches
+    assert isinstance(copy, KernelLaunch)
+    assert isinstance(call, LibraryCall)
+    assert len(copy.arguments) == 2
+    assert candidate.scratch_bytes - call.workspace_bytes == 2 * 64 * 64 * 2
+    assert not any("padded" in name for name in names(replace(made, task=replace(made.task, scratch_bytes=0))))
+
+
+@pytest.mark.parametrize(("size", "layout"), PLACES)
+def test_single_precision_of_any_size_and_place(size: int, layout: Layout | None, tmp_path: Path) -> None:
+    made = attended(2, 2, 5, size, keys=40, dtype=DType.F32, layout=layout, lengths=np.array([40, 7]))
+    way = next(lower_attention(made.task))
+    assert way.name.startswith("tensor-cores-f32")
+    (found,) = made.found(way, tmp_path)
+    assert np.allclose(found, made.expected[0], atol=2e-6)
+    assert is_kept_apart(made)
 
 
 @pytest.mark.parametrize(("options", "size"), [*((options, 16) for options in OPTIONS), (OPTIONS[2], 72)])
@@ -311,14 +409,15 @@ def test_single_precision_errs_as_numpys_over_many_keys(way: str, size: int, tmp
 @pytest.mark.parametrize("options", OPTIONS)
 def test_multiply_adds_emulated(options: dict[str, Any], tmp_path: Path) -> None:
     made = attended(2, 4, 5, 12, keys=40, dtype=DType.F32, **options)
-    (candidate,) = lower_attention(made.task)
+    *_, candidate = lower_attention(made.task)
+    assert candidate.name == "multiply-adds"
     (found,) = made.found(candidate, tmp_path)
     assert np.allclose(found, made.expected[0], atol=1e-5)
 
 
 def test_every_block_finds_its_rows_its_head_and_its_sample(tmp_path: Path) -> None:
     made = attended(3, 4, 20, 4, kv_heads=2, dtype=DType.F32)
-    (candidate,) = lower_attention(made.task)
+    *_, candidate = lower_attention(made.task)
     (launch,) = candidate.launches
     assert isinstance(launch, KernelLaunch)
     assert launch.kernel.grid == (3 * 2 * 3, 1, 1)  # 40 rows are 3 tiles, of 2 heads, of 3 samples

@@ -1,6 +1,6 @@
 """Convolutions as problems of cuDNN: layouts, what follows, channels filled up; and own kernels that compile."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +39,16 @@ def convolution(
     dtype: DType = DType.F32,
     is_transposed: bool = False,
     layout: Layout = as_image,
+    result: Layout | None = None,
     chip: Chip | None = None,
     is_weight_given: bool = False,
     tf32: bool = False,
+    odd: Mapping[str, tuple[tuple[int, ...], float]] | None = None,
     **attrs: Any,
 ) -> Setting:
     """A convolution, its image and result in a layout, and what follows it; the weight is constant, or row-major.
 
-    "norm" is a factor and an addend in f32 for each channel.
+    "norm" is a factor and an addend in f32 for each channel; `odd` is an element of "x" or "w" and its number.
     """
     axes = len(w) - 2
     given = {"strides": [1] * axes, "pads": [1] * 2 * axes, "dilations": [1] * axes, **attrs}
@@ -56,6 +58,8 @@ def convolution(
     channels = w[1] * given.get("groups", 1) if is_transposed else w[0]
     bias = constant(graph, drawn((channels,), dtype, 2)) if "bias" in tail else None
     weight = drawn(w, dtype, 1)
+    for name, (place, number) in (odd or {}).items():
+        {"x": inputs["x"], "w": weight}[name][place] = number
     image = graph.add_input("x", TensorType(dtype, tuple(x)))
     if is_weight_given:
         inputs["w"] = weight
@@ -74,7 +78,7 @@ def convolution(
         elif name != "bias":
             value = graph.append(native(name), [value]).output
     graph.set_outputs([value])
-    return setting(graph, inputs, {**layouts, RESULTS: layout}, chip=chip, tf32=tf32)
+    return setting(graph, inputs, {**layouts, RESULTS: result or layout}, chip=chip, tf32=tf32)
 
 
 def normed(graph: Graph, value: Value) -> Value:
@@ -233,7 +237,7 @@ def test_own_kernels_come_first_for_depthwise_and_exact_f32() -> None:
 
 def test_images_in_half_precision_have_a_kernel_on_tensor_cores() -> None:
     half: dict[str, Any] = {"dtype": DType.F16}
-    assert [each[:6] for each in names(convolution((1, 64, 9, 9), (8, 64, 3, 3), "bias", "relu", **half))] == [
+    assert [each[:6] for each in names(convolution((1, 64, 9, 9), (16, 64, 3, 3), "bias", "relu", **half))] == [
         *("cudnn", "cudnn-"),
         *("staged", "staged", "staged"),
         "gather",
@@ -259,6 +263,29 @@ def test_what_the_library_has_not_at_all_is_gathered() -> None:
     assert names(convolution((1, 2, 4, 4, 4, 4), (2, 2, 3, 3, 3, 3))) == ["gathered"]
 
 
+def row_major(array: Array) -> Array:
+    return array
+
+
+FEW_OUTPUTS: list[tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...], dict[str, Any]]] = [
+    ((2, 16, 9, 7), (3, 16, 3, 3), ("bias", "tanh"), {"result": row_major}),
+    ((1, 40, 11), (1, 40, 7), ("bias",), {"pads": [3, 3]}),
+    ((1, 24, 6, 20), (4, 24, 3, 2), ("bias", "relu", "residual"), {"dilations": [2, 3], "pads": [0, 1, 2, -1]}),
+    ((1, 72, 5, 5), (8, 72, 1, 1), ("norm", "silu"), {"pads": [0] * 4, "layout": row_major}),
+    ((1, 8, 12, 9), (8, 8, 3, 3), (), {"is_weight_given": True}),
+]
+
+
+FEW_INPUTS: list[tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...], dict[str, Any]]] = [
+    ((2, 3, 9, 7), (64, 3, 3, 3), ("bias", "silu"), {"layout": row_major, "result": as_image}),
+    ((1, 3, 21, 19), (40, 3, 7, 7), ("norm", "relu"), {"strides": [2, 2], "pads": [3, 3, 3, 3]}),
+    ((1, 4, 6, 20), (104, 4, 3, 2), ("bias", "residual"), {"dilations": [2, 3], "pads": [0, 1, 2, -1]}),
+    ((2, 1, 70), (8, 1, 5), ("bias",), {"strides": [3], "layout": row_major}),
+    ((1, 2, 5, 70), (13, 2, 3, 3), ("bias",), {"layout": row_major}),
+    ((1, 2, 4, 9), (16, 2, 1, 1), ("bias", "residual"), {"pads": [0] * 4, "is_weight_given": True}),
+]
+
+
 @pytest.mark.parametrize("chip", [Chip(80, 108, 163 << 10), Chip(90), Chip(100, 148)], ids=["sm_80", "sm_90", "sm_100"])
 def test_own_kernels_compile(chip: Chip) -> None:
     settings = [
@@ -276,6 +303,10 @@ def test_own_kernels_compile(chip: Chip) -> None:
         convolution((1, 4, 5, 6), (4, 3, 3, 3), "bias", is_transposed=True, groups=2, strides=[2, 1], chip=chip),
         convolution((1, 4, 12), (4, 4, 3), "bias", dtype=DType.F64, chip=chip),
         convolution((1, 4, 5, 6, 7), (4, 4, 3, 3, 3), "relu", chip=chip),
+        *(convolution(x, w, *tail, dtype=DType.F16, chip=chip, **options) for x, w, tail, options in FEW_OUTPUTS),
+        *(convolution(x, w, *tail, dtype=DType.BF16, chip=chip, **options) for x, w, tail, options in FEW_INPUTS),
+        convolution((8, 64, 256, 256), (3, 64, 3, 3), "bias", dtype=DType.F16, result=row_major, chip=chip),
+        convolution((8, 3, 256, 256), (64, 3, 3, 3), "bias", dtype=DType.F16, chip=chip),
     ]
     launches = [launch for made in settings for each in lower_convolution(made.task) for launch in each.launches]
     assert compile_problems([x.kernel for x in launches if isinstance(x, KernelLaunch)], [chip.arch]) == []
@@ -341,6 +372,79 @@ def test_odd_weights_reach_what_lies_in_their_windows_alone(odd: float, tmp_path
     (found,), (expected,) = made.found(candidate, tmp_path), made.expected
     assert np.allclose(found, expected, rtol=0, atol=2e-4, equal_nan=True)
     assert np.isfinite(found).any()
+
+
+def in_halves(made: Setting, name: str, folder: Path) -> bool:
+    """Whether a candidate's results are right but for rounding, NaN where they should be."""
+    candidate = next(each for each in lower_convolution(made.task) if each.name == name)
+    with np.errstate(invalid="ignore"):
+        (found,), (expected,) = made.found(candidate, folder), made.expected
+    step = 2e-3 if found.dtype == np.float16 else 2e-2
+    wide, told = found.astype(np.float32), expected.astype(np.float32)
+    scale = np.abs(told[np.isfinite(told)]).max()
+    return np.allclose(wide, told, rtol=step, atol=step * scale, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])
+@pytest.mark.parametrize(("x", "w", "tail", "options"), FEW_OUTPUTS)
+def test_few_channels_of_a_result(
+    x: tuple[int, ...], w: tuple[int, ...], tail: tuple[str, ...], options: dict[str, Any], dtype: DType, tmp_path: Path
+) -> None:
+    assert in_halves(convolution(x, w, *tail, dtype=dtype, **options), "few-outputs", tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])
+@pytest.mark.parametrize(("x", "w", "tail", "options"), FEW_INPUTS)
+def test_few_channels_of_an_image(
+    x: tuple[int, ...], w: tuple[int, ...], tail: tuple[str, ...], options: dict[str, Any], dtype: DType, tmp_path: Path
+) -> None:
+    made = convolution(x, w, *tail, dtype=dtype, **options)
+    assert in_halves(made, "few-inputs", tmp_path)
+
+
+@pytest.mark.parametrize("odd", [np.inf, np.nan])
+@pytest.mark.parametrize(("name", "x", "w"), [("few-outputs", (24, 6, 7), (3, 24)), ("few-inputs", (3, 6, 7), (9, 3))])
+def test_odd_numbers_beside_what_is_filled_up(
+    name: str, x: tuple[int, ...], w: tuple[int, ...], odd: float, tmp_path: Path
+) -> None:
+    for places in ({"x": ((0, 1, 4, 3), odd)}, {"w": ((2, 1, 0, 2), odd)}):
+        made = convolution((1, *x), (*w, 3, 3), "bias", dtype=DType.F16, odd=places)
+        assert in_halves(made, name, tmp_path)
+        assert np.isfinite(made.expected[0]).any()
+        assert not np.isfinite(made.expected[0]).all()
+
+
+def test_few_channels_are_first_where_pixels_are_many() -> None:
+    half: dict[str, Any] = {"dtype": DType.F16}
+    assert names(convolution((2, 64, 128, 128), (3, 64, 3, 3), **half))[0] == "few-outputs"
+    assert names(convolution((2, 3, 128, 128), (64, 3, 3, 3), layout=row_major, **half))[0] == "few-inputs"
+    assert names(convolution((1, 64, 64, 64), (3, 64, 3, 3), **half))[:2] == ["cudnn", "few-outputs"]
+    others = [
+        convolution((1, 64, 9, 9), (9, 64, 3, 3), **half),
+        convolution((1, 64, 9, 9), (3, 64, 3, 3), strides=[2, 2], **half),
+        convolution((1, 64, 9, 9), (3, 64, 6, 6), **half),
+        convolution((1, 60, 9, 9), (3, 60, 3, 3), **half),
+        convolution((1, 64, 9, 9), (3, 64, 3, 3)),
+        convolution((1, 5, 9, 9), (64, 5, 3, 3), **half),
+        convolution((1, 3, 32, 32), (64, 3, 16, 16), **half),
+        convolution((1, 4, 9, 9), (16, 2, 3, 3), groups=2, **half),
+        convolution((1, 3, 9, 9), (3, 16, 3, 3), is_transposed=True, **half),
+    ]
+    assert not [name for made in others for name in names(made) if name.startswith("few")]
+
+
+def test_tiles_for_few_channels_fit_whatever_the_sizes() -> None:
+    for x, w, stride in (
+        ((1, 1024, 64, 64), (4, 1024, 3, 3), 1),
+        ((8, 64, 256, 256), (8, 64, 3, 3), 1),
+        ((8, 3, 300, 400), (32, 3, 7, 7), 5),
+        ((1, 1, 16000), (64, 1, 100), 40),
+    ):
+        made = convolution(x, w, dtype=DType.F16, strides=[stride] * (len(x) - 2))
+        found = [each for each in lower_convolution(made.task) if each.name.startswith("few")]
+        for launch in (launch for each in found for launch in each.launches):
+            assert isinstance(launch, KernelLaunch)
+            assert launch.kernel.shared_bytes <= 56 << 10
 
 
 DEPTHWISE: list[tuple[int, tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [

@@ -1,6 +1,5 @@
 """Attention reads rows of caches before it waits where a plan writes but one of each, and writes that one itself."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -96,32 +95,9 @@ def launches(chosen: Chosen) -> int:
     return sum(len(each.launches) for each in chosen if each is not None)
 
 
-_LOAD = re.compile(r'asm volatile\("ld\.global.*?: "l"\(at\)\);', re.DOTALL)
-_POWER = re.compile(r'asm\("ex2.approx.ftz.f32.*?"f"\(x \* (.*?)\)\);')
-_PACK = re.compile(r'asm\("cvt\.(r[nz])\.bf16x2.*?\);')
-_PERMUTED = re.compile(r"__byte_perm\((.*?), (.*?), choice\)")
-_PACKED = {
-    "rn": "pack<bf16, 2> both; put(both.v[0], a); put(both.v[1], b); y = bits_as<unsigned>(both);",
-    "rz": "y = as_bits(a) >> 16 | (as_bits(b) & 0xffff0000u);",
-}
-
-
-def on_host(candidate: Candidate) -> Candidate:
-    """Kernels with loads, exponentials and roundings as the host does them."""
-    found = []
-    for launch in candidate.launches:
-        assert isinstance(launch, KernelLaunch)
-        text = _LOAD.sub("memcpy(&p, at, 16);", launch.kernel.body)
-        text = _POWER.sub(r"y = exp2f(x * \1);", text)
-        text = _PERMUTED.sub(r"(j % 2 ? \1 >> 16 | (\2 & 0xffff0000u) : (\1 & 0xffffu) | \2 << 16)", text)
-        text = _PACK.sub(lambda at: _PACKED[at[1]], text)
-        found.append(replace(launch, kernel=replace(launch.kernel, body=text)))
-    return replace(candidate, launches=tuple(found))
-
-
 def results(plan: Plan, chosen: Chosen, inputs: dict[str, Array], folder: Path) -> list[Array]:
     """What the launches of a plan give, emulated."""
-    known = [on_host(each) for each in chosen if each is not None]
+    known = [each for each in chosen if each is not None]
     emulator = Emulator(plan, compiled(kernels_of(known), folder))
     emulator.arena.bytes[...] = 0xFF
     for value in plan.graph.inputs:

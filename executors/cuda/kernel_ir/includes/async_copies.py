@@ -1,18 +1,18 @@
 """Copies from memory to shared memory that are on their way while a kernel computes (`cp.async`)."""
 
 
-def async_copies(under_way: int) -> str:
-    """Functions `NAME_copy`, of 16 bytes or as many zeros, `NAME_commit`, and `NAME_wait` for all but some commits.
+def async_copies(under_way: int, nbytes: int = 16) -> str:
+    """Functions `NAME_copy`, of `nbytes` or as many zeros, `NAME_commit`, and `NAME_wait` for all but some commits.
 
-    `under_way` is how many of the last commits are not waited for.
+    `under_way` is how many of the last commits are not waited for. Only 16 bytes pass by the L1 cache.
     """
     return f"""
 __device__ inline void NAME_copy(void* to, const void* from, bool is_there) {{
 #ifdef EMULATED
-  if (is_there) memcpy(to, from, 16); else memset(to, 0, 16);
+  if (is_there) memcpy(to, from, {nbytes}); else memset(to, 0, {nbytes});
 #else
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-               :: "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"(is_there ? 16 : 0) : "memory");
+  asm volatile("cp.async.{"cg" if nbytes == 16 else "ca"}.shared.global [%0], [%1], {nbytes}, %2;"
+               :: "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"(is_there ? {nbytes} : 0) : "memory");
 #endif
 }}
 __device__ inline void NAME_commit() {{

@@ -119,11 +119,12 @@ def lower_attention(task: Task) -> Iterator[Candidate]:
     from . import fma as attention_fma
     from . import tensor_cores as attention_tensor_cores
     from .cudnn import lower_by_cudnn
+    from .padded import lower_padded
 
     attention = attention_of(task)
     if attention is None or task.node.attrs["nan_rows"]:  # `SplitHiddenRows` writes NaN behind kernels that give zeros
         return
-    by_cudnn = list(lower_by_cudnn(attention, task))
+    by_cudnn = [*lower_by_cudnn(attention, task), *lower_padded(attention, task)]
     if attention.steps >= LONG or attention.batch * attention.q.shape[1] * attention.steps >= MANY_QUERIES:
         yield from by_cudnn
         by_cudnn = []

@@ -1,7 +1,11 @@
 """What kernels of attention have in common: parameters, the place of a block, the score of a query and a key."""
 
+import math
+
+from .....ir.plan import element_bytes
 from ...kernel_ir.indexing import index_type
-from ...kernel_ir.launch import Chip
+from ...kernel_ir.launch import BufferPlace, Chip
+from ...kernel_ir.sources import Source
 from ...kernel_ir.types import number, stored
 from .attention import Attention
 
@@ -9,6 +13,19 @@ _BLOCKS_OF_REPAIR, _MOST_TILES = 4, 128
 """Of a kernel that repairs: blocks for each multiprocessor, and the most tiles that a block goes through."""
 _IN_FLIGHT = 8
 """Pieces of 16 bytes that a thread of it has asked for at a time."""
+
+
+def features_at_once(source: Source) -> int:
+    """Neighboring features that one load takes: those of 16 bytes, or fewer where sizes, strides or the start ask."""
+    itemsize = element_bytes(source.dtype)
+    start = source.argument.offset if isinstance(source.argument, BufferPlace) else 0
+    strides = [stride for size, stride in zip(source.shape[:3], source.strides[:3], strict=True) if size > 1]
+    return math.gcd(16, start, *(each * itemsize for each in (*strides, source.shape[3]))) // itemsize
+
+
+def lies_in_pieces(source: Source) -> bool:
+    """Whether its features lie side by side in whole pieces of 16 bytes."""
+    return source.strides[3] == 1 and features_at_once(source) * element_bytes(source.dtype) == 16
 
 
 def parameters(attention: Attention) -> str:

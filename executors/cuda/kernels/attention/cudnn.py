@@ -22,6 +22,7 @@ from ..gemm.regions import aligned, scratch_behind
 from . import fma as attention_fma
 from . import tensor_cores as attention_tensor_cores
 from .attention import Attention
+from .code import lies_in_pieces
 
 WORKSPACE = 4 << 20
 """What plans of cuDNN may want."""
@@ -78,9 +79,8 @@ def _fits(attention: Attention, task: Task) -> bool:
         and attention.q.dtype in (DType.F16, DType.BF16)
         and not attention.softcap
         and attention.steps >= _LEAST_STEPS
-        and all(size % _PIECE == 0 for size in sizes)
         and max(sizes) <= most
-        and all(source.strides[3] == 1 for source in sources)
+        and all(map(lies_in_pieces, sources))
         and (not is_open or attention_fma.fits(attention, task.chip))
     )
 

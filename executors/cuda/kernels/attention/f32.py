@@ -17,7 +17,7 @@ from ...kernel_ir.sources import Source
 from ...kernel_ir.types import number
 from ..gemm.float_parts import float_parts, run_with_parts
 from .attention import Attention
-from .code import block_code, length_code, parameters, score_code, tiles
+from .code import block_code, features_at_once, length_code, parameters, score_code, tiles
 
 _WARPS, _STAGES = 4, 2
 
@@ -70,26 +70,25 @@ def shapes(attention: Attention, chip: Chip) -> tuple[SingleShape, SingleShape]:
 
 
 def fits(attention: Attention, chip: Chip) -> bool:
-    """Whether all is f32, features lie in pieces of 16 bytes, and heads are not too large."""
-    pieces = (attention.q, attention.k, attention.v)
+    """Whether all is f32, features lie side by side, and heads are not too large."""
+    operands = (attention.q, attention.k, attention.v)
     return (
-        all(source.dtype is DType.F32 for source in (*pieces, attention.o))
+        all(source.dtype is DType.F32 for source in (*operands, attention.o))
         and max(attention.depth, attention.width) <= _LARGE
-        and all(_lies_in_pieces(source) for source in pieces)
+        and all(source.strides[3] == 1 for source in operands)
         and chip.arch >= 80
     )
 
 
-def _lies_in_pieces(source: Source) -> bool:
-    strides = [stride for size, stride in zip(source.shape[:3], source.strides[:3], strict=True) if size > 1]
-    is_dense = source.strides[3] == 1 and source.shape[3] % 8 == 0
-    return source.starts_a_piece and is_dense and all(stride % 4 == 0 for stride in strides)
+def _filled(size: int) -> int:
+    """The features of a head with zeros behind them: whole steps of the tensor cores."""
+    return -(-size // 8) * 8
 
 
 def launch(attention: Attention, rounds: bool, shape: SingleShape) -> KernelLaunch:
     """The launch; with `rounds`, operands are rounded to TF32."""
     grid = (tiles(attention, shape.rows) * attention.kv_heads * attention.batch, 1, 1)
-    stage = shape.keys * (_key_pitch(attention.depth) + attention.width + 4)
+    stage = shape.keys * (_key_pitch(_filled(attention.depth)) + _filled(attention.width) + 4)
     text = _text(attention, rounds, shape)
     kernel = Kernel(text, grid, (shape.threads, 1, 1), shared_bytes=4 * _STAGES * stage)
     arguments = tuple(source.argument for source in attention.sources)
@@ -104,7 +103,9 @@ def _key_pitch(depth: int) -> int:
 def _text(attention: Attention, rounds: bool, shape: SingleShape) -> str:
     rows, steps, shared = attention.shared * attention.steps, attention.steps, attention.shared
     q, k, v, o = (source.strides for source in (attention.q, attention.k, attention.v, attention.o))
-    depth, width, threads = attention.depth, attention.width, shape.threads
+    depth, width, threads = _filled(attention.depth), _filled(attention.width), shape.threads
+    unit = min(features_at_once(source) for source in (attention.k, attention.v))
+    load_pair = _load_pair(attention.q)
     tall, block_rows = 16 * shape.high, shape.rows
     index = index_type(attention.q, attention.k, attention.v, attention.o)
     kept = shape.keeps
@@ -125,7 +126,7 @@ def _text(attention: Attention, rounds: bool, shape: SingleShape) -> str:
       const float* from = q + (({index})sample * {q[0]} + ({index})head[half] * {q[1]} + ({index})step[half] * {q[2]});
 #pragma unroll
       for (int d = 0; d < DEPTH / 8; d++)
-        queries[half / 2][half % 2][d] = row0 + 8 * half < {rows} ? *(const pair*)(from + 8 * d + 2 * side) : pair{{}};
+        queries[half / 2][half % 2][d] = row0 + 8 * half < {rows}{load_pair} : pair{{}};
     }}
     auto split_query = [&](NAME_parts<4>& to, int i, int d) {{
 #pragma unroll
@@ -268,7 +269,7 @@ def _text(attention: Attention, rounds: bool, shape: SingleShape) -> str:
     }}
     return is_nan;"""
     return f"""
-{async_copies(_STAGES - 1)}
+{async_copies(_STAGES - 1, 4 * unit)}
 {float_parts(rounds)}
 __device__ inline float NAME_power(float x) {{
 #ifdef EMULATED
@@ -305,14 +306,14 @@ extern "C" __global__ void __launch_bounds__({threads}, {shape.least}) NAME({par
     if (key0 < reach) {{
       float* const keys = memory + key0 / KEYS % {_STAGES} * STAGE;
       float* const values = keys + KEYS * KEY;
-      for (int e = threadIdx.x; e < KEYS * DEPTH / 4; e += {threads}) {{
-        const int key = e / (DEPTH / 4), d = e % (DEPTH / 4) * 4;
-        const bool is_there = key0 + key < length;
+      for (int e = threadIdx.x; e < KEYS * DEPTH / {unit}; e += {threads}) {{
+        const int key = e / (DEPTH / {unit}), d = e % (DEPTH / {unit}) * {unit};
+        const bool is_there = key0 + key < length{_inside(attention.depth)};
         NAME_copy(keys + key * KEY + d, is_there ? k + (first_key + ({index})(key0 + key) * {k[2]} + d) : k, is_there);
       }}
-      for (int e = threadIdx.x; e < KEYS * WIDTH / 4; e += {threads}) {{
-        const int key = e / (WIDTH / 4), d = e % (WIDTH / 4) * 4;
-        const bool is_there = key0 + key < length;
+      for (int e = threadIdx.x; e < KEYS * WIDTH / {unit}; e += {threads}) {{
+        const int key = e / (WIDTH / {unit}), d = e % (WIDTH / {unit}) * {unit};
+        const bool is_there = key0 + key < length{_inside(attention.width)};
         NAME_copy(values + key * VALUE + d, is_there ? v + (first_value + ({index})(key0 + key) * {v[2]} + d) : v,
                   is_there);
       }}
@@ -332,11 +333,27 @@ extern "C" __global__ void __launch_bounds__({threads}, {shape.least}) NAME({par
 #pragma unroll
       for (int e = 0; e < 2; e++) {{
         const int column = n / COLUMNS * 8 * COLUMNS + COLUMNS * (2 * side + e) + n % COLUMNS;
-        to[column * {o[3]}] = all == 0 ? 0 : sums[half / 2][n][half % 2 * 2 + e] / all;
+        const float y = all == 0 ? 0 : sums[half / 2][n][half % 2 * 2 + e] / all;
+        {f"if (column < {attention.width}) " if width != attention.width else ""}to[column * {o[3]}] = y;
       }}
   }}
 }}
 """
+
+
+def _inside(size: int) -> str:
+    """A condition that feature `d` is one of the head's, where some are not."""
+    return f" && d < {size}" if size % 8 else ""
+
+
+def _load_pair(q: Source) -> str:
+    """The features 8 * d + 2 * side and the next one, if they are there: what follows a condition, up to the colon."""
+    size, at = q.shape[3], "8 * d + 2 * side"
+    inside = f" && {at} < {size}" if size % 8 else ""
+    if features_at_once(q) > 1:
+        return f"{inside} ? *(const pair*)(from + {at})"
+    second = f"from[{at} + 1]" if size % 2 == 0 else f"{at} + 1 < {size} ? from[{at} + 1] : 0"
+    return f"{inside} ? pair{{from[{at}], {second}}}"
 
 
 _KEEP = """#pragma unroll

@@ -5,7 +5,8 @@ of the same rows (split-KV), and meet in distributed shared memory. Heads that s
 
 Fragments of `mma.m16n8k16` come from memory in 16-byte pieces. For q @ k' the order of the features is free: a lane's
 eight neighbors fill its places of two `mma`. For the product with v the order of the columns is free: a lane takes
-eight columns of a key, and pairs of keys are put together in registers.
+eight columns of a key, and pairs of keys are put together in registers. Where heads do not lie in whole pieces (sizes
+of 36, slices that begin anywhere), a piece takes several loads, and zeros stand behind its last feature.
 
 Weights are rounded to halves for the product with v, which a result shows by up to another half of its last place (of
 f16, rms 2.4e-4 to 2.9e-4 instead of 2.1e-4). A warp that sees keys once, and so waits for memory, cuts them off instead
@@ -25,7 +26,17 @@ from ...kernel_ir.prefetch import Ahead
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import number
 from .attention import Attention
-from .code import block_code, length_code, parameters, repair_code, repaired_tiles, score_code, tiles
+from .code import (
+    block_code,
+    features_at_once,
+    length_code,
+    lies_in_pieces,
+    parameters,
+    repair_code,
+    repaired_tiles,
+    score_code,
+    tiles,
+)
 from .new_rows import NewRows
 from .shown_keys import shown_code, shows_alike, skipping_code, skips
 
@@ -56,22 +67,13 @@ _REPAIRS = Shape(4, 1)
 
 
 def fits(attention: Attention) -> bool:
-    """Whether operands are halves whose features lie in 16-byte pieces."""
-    pieces = (attention.q, attention.k, attention.v)
+    """Whether all are halves whose features lie side by side."""
+    sources = (attention.q, attention.k, attention.v, attention.o)
     return (
         attention.q.dtype in _DTYPES
-        and attention.v.dtype is attention.q.dtype
+        and all(source.dtype is attention.q.dtype and source.strides[3] == 1 for source in sources)
         and max(attention.depth, attention.width) <= MAX_SIZE
-        and all(_lies_in_pieces(source) for source in pieces)
-        and attention.o.strides[3] == 1
-        and attention.width % 8 == 0
     )
-
-
-def _lies_in_pieces(source: Source) -> bool:
-    strides = [stride for size, stride in zip(source.shape[:3], source.strides[:3], strict=True) if size > 1]
-    is_dense = source.strides[3] == 1 and source.shape[3] % 8 == 0
-    return source.starts_a_piece and is_dense and all(stride % 8 == 0 for stride in strides)
 
 
 def shapes(attention: Attention, chip: Chip) -> Iterator[Shape]:
@@ -129,7 +131,7 @@ def launch_with_rows(attention: Attention, shape: Shape, rows: NewRows) -> Kerne
     """
     if attention.lengths is not None or attention.is_causal or attention.steps != 1 or not fits(attention):
         return None
-    if not all(map(_lies_in_pieces, (rows.key, rows.value))):
+    if not all(map(lies_in_pieces, (attention.q, attention.k, attention.v, rows.key, rows.value))):
         return None
     blocks = tiles(attention, 16 * shape.by_rows) * attention.kv_heads * attention.batch
     return _launch(attention, shape, blocks, rows=rows)
@@ -177,7 +179,8 @@ def _text(attention: Attention, shape: Shape, repaired: int = 0, new: NewRows | 
     kind = _DTYPES[attention.q.dtype]
     rows, steps, shared = attention.shared * attention.steps, attention.steps, attention.shared
     q, k, v = (source.strides for source in (attention.q, attention.k, attention.v))
-    columns, depth, width = _columns(attention), attention.depth, attention.width
+    q_at = f"q + (i64)sample * {q[0]} + (i64)heads[half] * {q[1]} + (i64)times[half] * {q[2]} + at"
+    columns, depth = _columns(attention), attention.depth
     pitch = columns + 4
     warps = shape.by_rows * shape.by_keys
     stride, nl = _KEYS * shape.by_keys * shape.splits, "\n"
@@ -188,16 +191,28 @@ struct NAME_piece {{ unsigned w[4]; }};
 __device__ inline NAME_piece NAME_load(const void* at, bool is_there) {{
   NAME_piece p = {{}};
   if (is_there)
+#ifdef EMULATED
+    memcpy(&p, at, 16);
+#else
     asm volatile("ld.global.v4.u32 {{%0, %1, %2, %3}}, [%4];"
                  : "=r"(p.w[0]), "=r"(p.w[1]), "=r"(p.w[2]), "=r"(p.w[3]) : "l"(at));
+#endif
   return p;
 }}
+{_PARTS if any(features_at_once(each) < 8 for each in (attention.q, attention.k, attention.v)) else ""}
 {new.functions(kind) if new is not None else ""}
 {warp_products(kind)}
 __device__ inline unsigned NAME_pack(float a, float b) {{
+#ifdef EMULATED
+  pack<{kind}, 2> y;
+  put(y.v[0], a), put(y.v[1], b);
+  {"y.v[0].bits -= fabsf(get(y.v[0])) > fabsf(a), y.v[1].bits -= fabsf(get(y.v[1])) > fabsf(b);" if keeps_rest else ""}
+  return bits_as<unsigned>(y);
+#else
   unsigned y;
   asm("cvt.{"rz" if keeps_rest else "rn"}.{kind}x2.f32 %0, %2, %1;" : "=r"(y) : "f"(a), "f"(b));
   return y;
+#endif
 }}
 __device__ inline unsigned NAME_rest(float a, float b, unsigned cut) {{
   const pack<{kind}, 2> y = bits_as<pack<{kind}, 2>>(cut);
@@ -205,9 +220,13 @@ __device__ inline unsigned NAME_rest(float a, float b, unsigned cut) {{
   return NAME_pack(a > 0 ? fmaxf(a - get(y.v[0]), least) : 0, b > 0 ? fmaxf(b - get(y.v[1]), least) : 0);
 }}
 __device__ inline float NAME_power(float x) {{
+#ifdef EMULATED
+  return expf(x);
+#else
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * {number(1 / math.log(2), "float")}));
   return y;
+#endif
 }}
 {giving_code(shape.splits)}
 extern "C" __global__ void __launch_bounds__({32 * warps}) NAME({listed}) {{
@@ -235,9 +254,7 @@ extern "C" __global__ void __launch_bounds__({32 * warps}) NAME({listed}) {{
 #pragma unroll
       for (int p = 0; p < PIECES; p++) {{
         const int at = p * 32 + quad * 8;
-        query[p][half] = NAME_load(
-            q + (i64)sample * {q[0]} + (i64)heads[half] * {q[1]} + (i64)times[half] * {q[2]} + at,
-            row < {rows} && at < {depth});
+        query[p][half] = {_load(attention.q, q_at, f"row < {rows}")};
       }}
     }}
   }};
@@ -255,7 +272,7 @@ extern "C" __global__ void __launch_bounds__({32 * warps}) NAME({listed}) {{
 #pragma unroll
       for (int p = 0; p < PIECES; p++) {{
         const int key = key0 + n * 8 + group, at = p * 32 + quad * 8;
-        wanted[n][p] = NAME_load(keys + (i64)key * {k[2]} + at, key < end && at < {depth});
+        wanted[n][p] = {_load(attention.k, f"keys + (i64)key * {k[2]} + at", "key < end")};
       }}
   }};
   NAME_piece found[2][BLOCKS][4];
@@ -267,7 +284,7 @@ extern "C" __global__ void __launch_bounds__({32 * warps}) NAME({listed}) {{
 #pragma unroll
         for (int e = 0; e < 4; e++) {{
           const int key = key0 + 16 * s + e / 2 * 8 + quad * 2 + e % 2, at = b * 64 + group * 8;
-          found[s][b][e] = NAME_load(values + (i64)key * {v[2]} + at, key < length && at < {width});
+          found[s][b][e] = {_load(attention.v, f"values + (i64)key * {v[2]} + at", "key < length")};
         }}
   }};
   load_keys(start);
@@ -350,6 +367,39 @@ extern "C" __global__ void __launch_bounds__({32 * warps}) NAME({listed}) {{
 """
 
 
+_PARTS = """// The first `count` elements of a piece, `UNIT` of which lie at one address that a load may have.
+template <int UNIT> __device__ inline NAME_piece NAME_load(const void* from, int count) {
+  NAME_piece p = {};
+  const unsigned short* const at = (const unsigned short*)from;
+#ifdef EMULATED
+  memcpy(&p, at, count < 0 ? 0 : count < 8 ? 2 * count : 16);
+#else
+#pragma unroll
+  for (int i = 0; i < 8; i += UNIT)
+    if (i < count) {
+      if (UNIT == 4)
+        asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(p.w[i / 2]), "=r"(p.w[i / 2 + 1]) : "l"(at + i));
+      else if (UNIT == 2) {
+        asm volatile("ld.global.u32 %0, [%1];" : "=r"(p.w[i / 2]) : "l"(at + i));
+      } else {
+        unsigned short x;
+        asm volatile("ld.global.u16 %0, [%1];" : "=h"(x) : "l"(at + i));
+        p.w[i / 2] |= (unsigned)x << i % 2 * 16;
+      }
+    }
+#endif
+  return p;
+}"""
+
+
+def _load(source: Source, place: str, is_there: str) -> str:
+    """The piece of a tensor at `place`, where feature `at` of a head is, if it is there."""
+    unit, size = features_at_once(source), source.shape[3]
+    if unit == 8:
+        return f"NAME_load({place}, {is_there} && at < {size})"
+    return f"NAME_load<{unit}>({place}, {is_there} ? {size} - at : 0)"
+
+
 _SHOWN = "const unsigned shown = __ballot_sync(0xffffffffu, get(own_mask)); load_mask(later);"
 
 
@@ -377,9 +427,9 @@ def _causal_end(attention: Attention) -> str:
         return ""
     rows, steps = attention.shared * attention.steps, attention.steps
     return f"""{{
-    const int last = min(first + 15, {rows - 1});
+    const int last = least(first + 15, {rows - 1});
     const int latest = first / {steps} == last / {steps} ? last % {steps} : {steps - 1};
-    end = min(end, latest + behind + 1);
+    end = least(end, latest + behind + 1);
   }}"""
 
 
@@ -393,8 +443,9 @@ def _merged(attention: Attention, shape: Shape, pitch: int) -> str:
     parts, slots = _parts(shape), _slots(attention, shape)
     lanes, arrivals = min(8, parts), ", &arrivals" if shape.splits > 1 else ""
     o, kind = attention.o.strides, _DTYPES[attention.o.dtype]
-    is_whole = all(stride % 8 == 0 for stride in o[:3]) and attention.o.starts_a_piece
-    store = "*(u64*)at = bits_as<u64>(made);" if is_whole else "for (int c = 0; c < 4; c++) at[c] = made.v[c];"
+    quads = -(-width // 4)
+    each = f"for (int c = 0; c < 4; c++) {'' if width % 4 == 0 else f'if (column + c < {width}) '}at[c] = made.v[c];"
+    store = "*(u64*)at = bits_as<u64>(made);" if features_at_once(attention.o) >= 4 else each
     met = "".join(
         f" {name} = {combined.format(name, f'other_lane({name}, {bit})')};"
         for bit in (1 << n for n in range(lanes.bit_length() - 1))
@@ -421,10 +472,10 @@ def _merged(attention: Attention, shape: Shape, pitch: int) -> str:
     }}
   }}
   NAME_arrived({"&arrivals" if shape.splits > 1 else ""});
-  for (int job0 = 0; job0 < {slots * width // 4}; job0 += {threads // lanes}) {{
-    const int job = least(job0 + (int)threadIdx.x / {lanes}, {slots * width // 4 - 1});
+  for (int job0 = 0; job0 < {slots * quads}; job0 += {threads // lanes}) {{
+    const int job = least(job0 + (int)threadIdx.x / {lanes}, {slots * quads - 1});
     const int lane_of_job = threadIdx.x % {lanes};
-    const int slot = job / {width // 4}, column = job % {width // 4} * 4;
+    const int slot = job / {quads}, column = job % {quads} * 4;
     float top = -INFINITE, whole = 0, sum[4] = {{}};
 #pragma unroll
     for (int i = 0; i < {parts // lanes}; i++)
@@ -442,7 +493,7 @@ def _merged(attention: Attention, shape: Shape, pitch: int) -> str:
     }}
    {met}
     const int row = slot * {shape.splits} + split, query_row = tile * {16 * shape.by_rows} + row;
-    const bool is_job = job0 + (int)threadIdx.x / {lanes} < {slots * width // 4};
+    const bool is_job = job0 + (int)threadIdx.x / {lanes} < {slots * quads};
     if (lane_of_job == 0 && is_job && row < {16 * shape.by_rows} && query_row < {rows}) {{
       const float share = whole == 0 ? 0.0f : 1 / whole;
       pack<{kind}, 4> made;

@@ -1,4 +1,4 @@
-"""Convolutions: `conv`, `conv_transpose`, and regions around them, by cuDNN, as products, staged, depthwise, direct.
+"""Convolutions: `conv`, `conv_transpose`, and regions around them, by cuDNN, as products, and by own kernels.
 
 Images lie channels-last: that is how tensor cores are fed, and plans lay values around convolutions out so. A weight
 [M, C/groups, ...] is packed once as [M, ..., C/groups]. What is not channels-last (an image that is an input of the
@@ -36,6 +36,9 @@ _ACTIVATIONS = frozenset({"relu", "leaky_relu", "sigmoid", "silu", "tanh", "gelu
 _MIB = 1 << 20
 WORKSPACE, EXACT_WORKSPACE = 8 * _MIB, 32 * _MIB
 """What plans of cuDNN may want, and those for f32: these turn channels-last images into rows first."""
+
+MANY_PIXELS = 1 << 15
+"""From how many pixels of a result own kernels for few channels are the first guess."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,8 @@ def _tensor(source: Source) -> TensorLayout:
 def lower_convolution(task: Task) -> Iterator[Candidate]:
     """The candidates of a convolution, alone or with what follows it."""
     from .direct import lower_directly
+    from .few_inputs import lower_from_few_channels
+    from .few_outputs import lower_to_few_channels
     from .pipelined import lower_pipelined
     from .pointwise import lower_as_product
 
@@ -111,12 +116,17 @@ def lower_convolution(task: Task) -> Iterator[Candidate]:
         return
     window = window_of(region.anchor)
     own = list(lower_directly(region, window))
+    shape = static_shape(region.anchor.output)
+    few = [*lower_to_few_channels(region, window), *lower_from_few_channels(region, window)]
+    if shape[0] * math.prod(shape[2:]) >= MANY_PIXELS:
+        yield from few
+        few = []
     is_depthwise = window.groups == static_shape(region.anchor.operands[0])[1] > 1
     by_libraries = [*lower_as_product(region), *_by_cudnn(region, window)]
     if is_depthwise or (_is_exact(task, region) and own):
         yield from (*own, *by_libraries)
     else:
-        yield from (*by_libraries, *lower_pipelined(region, window), *own)
+        yield from (*by_libraries, *few, *lower_pipelined(region, window), *own)
 
 
 def _is_exact(task: Task, region: AnchoredRegion) -> bool:

@@ -7,7 +7,7 @@ what it reads of a column serves all of them. Sums are taken in f32.
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from .....ir.plan import element_bytes
 from .....ir.types import DType
@@ -15,7 +15,7 @@ from ...kernel_ir.indexing import index_type
 from ...kernel_ir.launch import BufferPlace, Candidate, Kernel, KernelLaunch, Packed
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import stored
-from ..gemm.sum_epilogue import OffsetOf, SumEpilogue, broadcast_to, offset_at
+from ..gemm.sum_epilogue import Element, OffsetOf, SumEpilogue, broadcast_to, offset_at
 from .convolutions import Window
 from .images import image_shape, is_channels_last
 
@@ -53,6 +53,32 @@ def offset_in_image(epilogue: SumEpilogue, names: list[str]) -> OffsetOf:
     """Where tensors have their element at a place of the image; a result [N, C, L] lacks the first spatial axis."""
     own = [*names[:2], names[3]] if len(epilogue.shape) == 3 else names
     return lambda source: offset_at(source, epilogue.shape, own)
+
+
+@dataclass(frozen=True)
+class PackedCode:
+    """Element `nth` of several neighboring channels, and what is moved together before and behind all of them."""
+
+    before: str
+    element: Element
+    behind: str
+
+
+def packed_code(epilogue: SumEpilogue, piece: int, first: list[str], each: list[str]) -> PackedCode:
+    """The code of `piece` channels, at the places `first` and `each` of an image; what lies apart is moved alone."""
+    packed = _packed_places(epilogue, piece)
+    offset_of = offset_in_image(epilogue, first)
+    inside = {name: f"{name}_pack.v[nth]" for name in packed}
+    before = " ".join(
+        f"{pack_type} {name}_pack" + (f" = *(const {pack_type}*)({name} + {offset_of(source)});" if is_read else ";")
+        for name, (source, pack_type, is_read) in packed.items()
+    )
+    behind = " ".join(
+        f"*({pack_type}*)({name} + {offset_of(source)}) = {name}_pack;"
+        for name, (source, pack_type, is_read) in packed.items()
+        if not is_read
+    )
+    return PackedCode(before, epilogue.element(offset_in_image(epilogue, each), places=inside), behind)
 
 
 def _packed_places(epilogue: SumEpilogue, piece: int) -> dict[str, tuple[Source, str, bool]]:
@@ -110,20 +136,8 @@ def _channels_text(x: Source, w: Source, window: Window, epilogue: SumEpilogue, 
     count, channels, high, wide = image_shape(epilogue.shape)
     (rows, columns), (down, right) = w.shape[2:], window.strides
     groups, parts, apart = channels // piece, -(-wide // places), window.dilations[1]
-    packed = _packed_places(epilogue, piece)
-    offset_of = offset_in_image(epilogue, ["n", "first", "h", "w"])
-    inside = {name: f"{name}_pack.v[i]" for name in packed}
-    element = epilogue.element(offset_in_image(epilogue, ["n", "c", "h", "w"]), places=inside)
+    code = packed_code(epilogue, piece, ["n", "first", "h", "w"], ["n", "c", "h", "w"])
     parameters = ", ".join([f"const {kind}* x", f"const {kind}* __restrict__ weight", *epilogue.parameters])
-    before = " ".join(
-        f"{pack_type} {name}_pack" + (f" = *(const {pack_type}*)({name} + {offset_of(source)});" if is_read else ";")
-        for name, (source, pack_type, is_read) in packed.items()
-    )
-    behind = " ".join(
-        f"*({pack_type}*)({name} + {offset_of(source)}) = {name}_pack;"
-        for name, (source, pack_type, is_read) in packed.items()
-        if not is_read
-    )
     index = index_type(x)
     at_tap = f"r * {w.strides[2]} + s * {w.strides[3]}"
     tap = (
@@ -180,14 +194,14 @@ extern "C" __global__ void __launch_bounds__(128) NAME({parameters}) {{
   for (int p = 0; p < {places}; p++) {{
     const int w = w0 + p;
     if (w >= {wide}) continue;
-    {before}
+    {code.before}
 #pragma unroll
-    for (int i = 0; i < {piece}; i++) {{
-      const int c = first + i;
-      const float total = sums[p][i];
-      {element.code("total")}
+    for (int nth = 0; nth < {piece}; nth++) {{
+      const int c = first + nth;
+      const float total = sums[p][nth];
+      {code.element.code("total")}
     }}
-    {behind}
+    {code.behind}
   }}
 }}
 """
