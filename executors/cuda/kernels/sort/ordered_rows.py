@@ -130,7 +130,7 @@ class SortRows:
             *self.outer.lines(row, self.ctype),
             f"const {self.x.ctype}* from = x + ({at(self.x, without=without)});",
             f"{self.values.ctype}* to = values + ({at(self.values, without=without)});",
-            f"i64* indices = places + ({at(self.places, without=without)});",
+            f"i64* to_index = places + ({at(self.places, without=without)});",
         ]
 
     def element(self, index: str) -> str:
@@ -142,7 +142,7 @@ class SortRows:
         element = self.key.element(key, self.element(index)) if key else self.element(index)
         return (
             f"to[({self.ctype})({place}) * {self.values.strides[self.axis]}] = {element}; "
-            f"indices[({self.ctype})({place}) * {self.places.strides[self.axis]}] = {index};"
+            f"to_index[({self.ctype})({place}) * {self.places.strides[self.axis]}] = {index};"
         )
 
     def launch(
