@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ....ir.errors import CapgraphError, InputError, ResourceError, UnsupportedError
 from ....ir.graph import Node
 from ....ir.op import Trait
-from ....ir.ops.known import FUSED
+from ....ir.ops.known import ATTENTION, FUSED
 from ....ir.plan import Step, View
 from ....ir.types import DType
 from ..driver.cache import read_file, write_file
@@ -60,6 +60,9 @@ _KEY = re.compile(r"[0-9a-f]{40}")
 
 HEAVY = Trait.PRODUCT | Trait.SPECTRAL
 """The traits of ops that are measured unless that is switched off."""
+
+MANY_QUERIES = 16
+"""From so many queries on attention is measured, too. What few cost depends on lengths, which are made up here."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +213,7 @@ class Selector:
         if self._tunes is not None:
             return self._tunes
         inside = node.attrs["body"].nodes if node.op is FUSED else (node,)
-        return any(each.op.has(HEAVY) for each in inside)
+        return any(each.op.has(HEAVY) or _has_many_queries(each) for each in inside)
 
     def _device_name(self) -> str:
         driver = self._device.driver
@@ -276,6 +279,14 @@ class Selector:
             explained = self._device.driver.explained(error)  # remembers a lost device
             self._device.driver.check()
             return explained
+
+
+def _has_many_queries(node: Node) -> bool:
+    """Whether a node is attention of many queries to all keys."""
+    if node.op is not ATTENTION or any(value is not None for value in node.inputs[4:]):
+        return False
+    queries = node.operands[0].shape[-2]
+    return isinstance(queries, int) and queries >= MANY_QUERIES
 
 
 class _Reused:

@@ -89,7 +89,7 @@ def test_masks_are_repeated_by_strides_of_zero() -> None:
 
 
 def test_halves_go_to_tensor_cores_and_the_rest_to_multiply_adds() -> None:
-    assert names(attended(1, 12, 128, 64))[0] == "tensor-cores-1x4x1"
+    assert names(attended(1, 12, 128, 64))[0] == "tensor-cores-1x2x1"
     assert names(attended(1, 12, 128, 64, dtype=DType.F32)) == [
         "tensor-cores-f32-64x32",
         "tensor-cores-f32-128x32",

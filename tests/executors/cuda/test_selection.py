@@ -86,6 +86,21 @@ def test_transforms_are_measured(tmp_path: Path, timed: list[str]) -> None:
     assert timed == ["slow", "quick"]
 
 
+@pytest.mark.parametrize(("queries", "has_lengths", "is_measured"), [(32, 0, 1), (15, 0, 0), (32, 1, 0)])
+def test_attention_of_many_queries_is_measured(
+    queries: int, has_lengths: int, is_measured: int, tmp_path: Path, timed: list[str]
+) -> None:
+    b = Builder()
+    q, k = b.input("q", f"f32[1, 2, {queries}, 8]"), b.input("k", "f32[1, 2, 64, 8]")
+    graph = b.finish({"y": b.op("attention", q, k, k, None, b.input("n", "i64[1]") if has_lengths else None)})
+    gpu = fake_device(tmp_path)
+    gpu.selector = Selector(gpu, TuningCache(tmp_path / "tuning"))
+    given = {"q": np.ones((1, 2, queries, 8), np.float32), "k": np.ones((1, 2, 64, 8), np.float32)}
+    with patch.object(lowering, "families_of", lambda _op: (two_ways,)):
+        recorded(graph, gpu).run(given | ({"n": np.array([64])} if has_lengths else {}))
+    assert timed == ["slow", "quick"] * is_measured
+
+
 def test_what_is_needed_first_is_compiled_together(tmp_path: Path, timed: list[str]) -> None:
     """One call for a plan, before anything is measured: all ways of problems, and the first of other steps."""
     gpu = fake_device(tmp_path)

@@ -14,7 +14,6 @@ and multiplies the rest too, which is never 0: zero times an infinite value woul
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .....ir.plan import element_bytes
@@ -76,30 +75,28 @@ def fits(attention: Attention) -> bool:
     )
 
 
-def shapes(attention: Attention, chip: Chip) -> Iterator[Shape]:
+def shapes(attention: Attention, chip: Chip) -> list[Shape]:
     """Shapes that are worth trying, best guess first."""
     blocks = tiles(attention, 16) * attention.kv_heads * attention.batch
     if blocks >= 8 * chip.multiprocessors:
-        yield Shape(4, 1)
-        yield Shape(2, 2)
-        return
+        return [Shape(4, 1), Shape(2, 2)]
     by_keys = 8 if attention.keys >= 8 * _KEYS and attention.width <= 64 else 4
     splits = _splits(attention, chip, blocks, by_keys)
     few = _splits(attention, chip, blocks, 4)
     if few > 1 and attention.keys <= 4 * few * _KEYS:  # small blocks find room beside those of the product in front
         by_keys, splits = 4, few
+    found: list[Shape] = []
+    if attention.steps > 1 and attention.keys <= 4 * _KEYS:  # four warps would meet after one turn each
+        found.append(Shape(1, 2))
     if attention.width > 64 and attention.keys >= _LONG_CACHE:  # eight warps of one block a multiprocessor
         fewer = 1
         while chip.arch >= 90 and fewer < MAX_SPLITS and 2 * fewer * blocks <= chip.multiprocessors:
             fewer *= 2
-        yield Shape(1, 8, fewer)
-    yield Shape(1, by_keys, splits)
-    if splits > 1:
-        yield Shape(1, by_keys)
-    yield Shape(1, 4) if by_keys == 8 else Shape(1, 2)
-    yield Shape(2, 2)
+        found.append(Shape(1, 8, fewer))
+    found += [Shape(1, by_keys, splits), Shape(1, by_keys), Shape(1, 4) if by_keys == 8 else Shape(1, 2), Shape(2, 2)]
     if blocks >= 2 * chip.multiprocessors:  # warps of a block read the same keys from the nearest cache
-        yield Shape(4, 1)
+        found.append(Shape(4, 1))
+    return list(dict.fromkeys(found))
 
 
 def _splits(attention: Attention, chip: Chip, blocks: int, by_keys: int) -> int:
