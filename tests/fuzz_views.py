@@ -36,7 +36,7 @@ BUNDLE = 20
 SMALL_BUNDLE = 4
 """Of programs whose arguments are views of each other: where PyTorch takes one of them not, each is tried alone."""
 BREAK = "torch._dynamo.graph_break()"
-CHUNK = 5
+CHUNK = 2
 SECONDS = 30
 """Between two lines of what is done."""
 MOST_ELEMENTS = 64
