@@ -18,11 +18,13 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from multiprocessing import get_context
+from traceback import walk_tb
 from typing import Any
 
 import torch
@@ -31,8 +33,12 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
 
 BUNDLE = 20
+SMALL_BUNDLE = 4
+"""Of programs whose arguments are views of each other: where PyTorch takes one of them not, each is tried alone."""
 BREAK = "torch._dynamo.graph_break()"
-CHUNK = 5
+CHUNK = 2
+SECONDS = 30
+"""Between two lines of what is done."""
 MOST_ELEMENTS = 64
 TEXT = "<programs>"
 SHARING = 7
@@ -72,19 +78,39 @@ class Draw:
         self._random = random.Random(seed)
         self._prefix = prefix
         self._shares = shares
-        self._scope: dict[str, Any] = {"torch": torch}
+        self._scope: dict[str, Any] = {}
         self._tensors: list[str] = []
         self._memories: set[int] = set()
 
     def program(self, *, is_broken: bool = False) -> RandomProgram:
         """A program whose names begin with the prefix; a broken one has breaks of the graph."""
+        while True:
+            program = self._program(is_broken)
+            if not self._is_refused(len(program.arguments)):
+                return program
+
+    def _is_refused(self, count: int) -> bool:
+        """Whether one of so many arguments is written to that lie in one memory as different types.
+
+        PyTorch's wrappers refuse that, and say so.
+        """
+        arguments = [self._scope[name] for name in self._tensors[:count]]
+        types: dict[int, set[torch.dtype]] = {}
+        for each in arguments:
+            types.setdefault(each.untyped_storage().data_ptr(), set()).add(each.dtype)
+        return any(each._version and len(types[each.untyped_storage().data_ptr()]) > 1 for each in arguments)
+
+    def _program(self, is_broken: bool) -> RandomProgram:
+        self._scope, self._tensors = {"torch": torch}, []
         arguments = self._lines(self._random.choice((1, 1, 2, 3)), self._argument)
         self._memories = {self._scope[name].untyped_storage().data_ptr() for name in self._tensors}
         statements = self._lines(self._random.randint(3, 9), self._statement)
-        if is_broken:
-            statements.insert(self._random.randrange(1, len(statements) + 1), BREAK)
         count = min(len(self._tensors), self._random.randint(1, 4))
         results = dict.fromkeys([*self._random.sample(self._tensors, count), self._tensors[-1]])
+        if self._random.random() < 0.9:
+            statements = _needed(statements, results)
+        if is_broken:
+            statements.insert(self._random.randrange(1, len(statements) + 1) if statements else 0, BREAK)
         return RandomProgram(tuple(arguments), tuple(statements), tuple(results))
 
     def _lines(self, count: int, draw: Callable[[], str]) -> list[str]:
@@ -229,6 +255,18 @@ class Draw:
         )
 
 
+def _needed(statements: Sequence[str], results: Iterable[str]) -> list[str]:
+    """The statements but those whose tensor nothing reads: a sixth, on which tracing only spends time."""
+    found: list[str] = []
+    read = {*results}
+    for line in reversed(statements):
+        name, _, expression = line.partition(" = ")
+        if name in read or not name.isidentifier():
+            found.append(line)
+            read |= {*re.findall(r"\w+", line if not name.isidentifier() else expression)}
+    return found[::-1]
+
+
 # ---- running
 
 
@@ -239,7 +277,7 @@ class Bundle:
     programs: tuple[RandomProgram, ...]
 
     def function(self) -> Callable[..., Any]:
-        """The function of all arguments; it gives the results of each program in a tuple of its own.
+        """The function of all arguments; it gives the results of all programs.
 
         One break serves all programs: Dynamo takes ten times as long for one each.
         """
@@ -248,7 +286,7 @@ class Bundle:
         lines = [line for before, _ in parts for line in before]
         after = [line for _, rest in parts for line in rest]
         lines += after and [BREAK, *after]
-        results = ", ".join(f"({', '.join(program.results)},)" for program in self.programs)
+        results = ", ".join(name for program in self.programs for name in program.results)
         text = "\n    ".join([f"def function({', '.join(names)}):", *lines, f"return ({results},)"])
         scope: dict[str, Any] = {"torch": torch}
         exec(compile(text, TEXT, "exec"), scope)
@@ -265,34 +303,14 @@ class Bundle:
         return found
 
 
-class _Writable(torch.fx.Proxy):
-    def __getattr__(self, name: str) -> "_Property":
-        return _Property(self, name)
+class _Module(torch.nn.Module):
+    """A function of tensors as Dynamo hands one over, without the graph of what it does, which PyTorch would walk."""
 
-    def __setitem__(self, index: Any, value: Any) -> None:
-        self.tracer.create_proxy("call_function", _set_item, (self, index, value), {})
-
-
-class _Property(torch.fx.proxy.Attribute, _Writable):
-    """What a tensor has: a method, or another tensor."""
-
-
-def _set_item(x: Any, index: Any, value: Any) -> None:
-    x[index] = value
-
-
-class _Tracer(torch.fx.Tracer):
-    """Names each node by its program, as an error names its node."""
-
-    def proxy(self, node: Any) -> Any:
-        return _Writable(node, self)
-
-    def create_node(self, kind: str, target: Any, args: Any, kwargs: Any, *rest: Any, **named: Any) -> torch.fx.Node:
-        node = super().create_node(kind, target, args, kwargs, *rest, **named)
-        read = node.all_input_nodes
-        if read and kind != "output":
-            node._rename(f"{read[0].name.split('_')[0]}_{node.name}")
-        return node
+    def __init__(self, function: Callable[..., Any], count: int) -> None:
+        super().__init__()
+        self.forward = function
+        self.graph = torch.fx.Graph()
+        self.graph.output(tuple([self.graph.placeholder(f"argument{index}") for index in range(count)]))
 
 
 Backend = Callable[[Any, Sequence[Any]], Any]
@@ -336,26 +354,24 @@ def _compiled(bundle: Bundle, flat: Sequence[torch.Tensor], make: Backend, way: 
     if way.is_broken:
         torch._dynamo.reset()
         return torch.compile(bundle.function(), backend=make, dynamic=way.is_dynamic)
-    tracer = _Tracer()
-    graph = tracer.trace(bundle.function())
-    returned, structure = torch.utils._pytree.tree_flatten(graph.output_node().args[0])
-    graph.output_node().args = (tuple(returned),)
-    compiled = make(torch.fx.GraphModule(tracer.root, graph), list(flat))
-    return lambda *given: torch.utils._pytree.tree_unflatten(list(compiled(*given)), structure)
+    compiled: Callable[..., Any] = make(_Module(bundle.function(), len(flat)), list(flat))
+    return compiled
 
 
 def differences(bundle: Bundle, make: Backend, way: Way) -> dict[int, str]:
     """What is not as in eager PyTorch, by program."""
     compiled: Callable[..., Any] | None = None
     found: dict[int, str] = {}
+    eager = bundle.function()
     for _ in range(2):  # also what a call leaves behind
         given, expected = bundle.arguments(), bundle.arguments()
         flat = [each for listed in given for each in listed]
         compiled = compiled or _compiled(bundle, flat, make, way)
-        results = compiled(*flat)
-        wanted = bundle.function()(*[each for listed in expected for each in listed])
+        results = iter(compiled(*flat))
+        wanted = iter(eager(*[each for listed in expected for each in listed]))
         for index, (one, other) in enumerate(zip(given, expected, strict=True)):
-            problem = _difference([*one, *results[index]], [*other, *wanted[index]])
+            count = len(bundle.programs[index].results)
+            problem = _difference([*one, *islice(results, count)], [*other, *islice(wanted, count)])
             if problem:
                 found.setdefault(index, problem)
     return found
@@ -401,21 +417,30 @@ def problems_of(programs: tuple[RandomProgram, ...], make: Backend, way: Way) ->
     try:
         return differences(Bundle(programs), make, way)
     except Exception as error:  # noqa: BLE001  # PyTorch raises errors of many kinds
-        message = str(error)
-        text = f"{type(error).__name__}: {message[:400]}"
+        text = f"{type(error).__name__}: {str(error)[:400]}"
+        named = _named(error)
     if len(programs) == 1:
         return {0: text}
     found: dict[int, str] = {}
-    for part in _parts(programs, message):
+    for part in _parts(programs, named):
         problems = problems_of(tuple(programs[index] for index in part), make, way)
         found |= {part[index]: problem for index, problem in problems.items()}
     return found or {0: text}
 
 
-def _parts(programs: tuple[RandomProgram, ...], message: str) -> tuple[Sequence[int], Sequence[int]]:
-    """The programs that an error names and the others, or halves."""
+def _named(error: BaseException) -> set[str]:
+    """The programs, by their prefixes, whose lines an error was raised in or which it names."""
+    lines = [
+        linecache.getline(TEXT, line)
+        for frame, line in walk_tb(error.__traceback__)
+        if frame.f_code.co_filename == TEXT
+    ]
+    return set(re.findall(r"\b(p\d+_)t\d", "\n".join([str(error), *lines])))
+
+
+def _parts(programs: tuple[RandomProgram, ...], named: set[str]) -> tuple[Sequence[int], Sequence[int]]:
+    """The programs that are named and the others, or halves."""
     count = len(programs)
-    named = re.findall(r"\b(p\d+_)", message)
     found = [index for index in range(count) if programs[index].arguments[0].split("t")[0] in named]
     first = found if 0 < len(found) < count else range(count // 2)
     return first, [index for index in range(count) if index not in first]
@@ -432,11 +457,14 @@ def tried(seed: int, executor: str, tally: Counter[str], *, broken: int = 4, cou
     tally["of symbolic sizes"] += count * way.is_dynamic
     tally["with arguments in one memory"] += count * shares
     problems: dict[int, str] = {}
-    for index, found in problems_of(programs, make, way).items():
+    size = SMALL_BUNDLE if shares else count
+    raised = [(first, problems_of(programs[first : first + size], make, way)) for first in range(0, count, size)]
+    for index, found in ((first + place, problem) for first, each in raised for place, problem in each.items()):
         alone = (programs[index],)
         problem, tried_again, place = problems_of(alone, make, way).get(0), alone, 0
         if not problem:
-            problem, tried_again, place = f"beside others: {found}", programs, index
+            first = index - index % size
+            problem, tried_again, place = f"beside others: {found}", programs[first : first + size], index - first
         if NOT_TAKEN in problem or problems_of(tried_again, _of_pytorch, way).get(place):
             tally["not by PyTorch either"] += 1
         else:
@@ -470,33 +498,37 @@ def _chunk(seeds: Sequence[int], *, executor: str, broken: int) -> tuple[int, Co
 def _as_done(
     pool: ProcessPoolExecutor, work: Callable[[Sequence[int]], Any], chunks: Iterator[Sequence[int]], ahead: int
 ) -> Iterator[Any]:
-    """What the work gives for the chunks, as each is done; `ahead` chunks wait at a time."""
+    """What the work gives for the chunks, as each is done, and None after a while without; `ahead` wait at a time."""
     running: set[Future[Any]] = {pool.submit(work, chunk) for _, chunk in zip(range(ahead), chunks, strict=False)}
     while running:
-        done, running = wait(running, return_when=FIRST_COMPLETED)
+        done, running = wait(running, timeout=SECONDS, return_when=FIRST_COMPLETED)
         running |= {pool.submit(work, chunk) for _, chunk in zip(done, chunks, strict=False)}
-        for each in done:
-            yield each.result()
+        yield from [each.result() for each in done] or [None]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = _arguments().parse_args(argv)
-    end = time.monotonic() + 60 * options.minutes if options.minutes is not None else float("inf")
-    last = options.seed + -(-options.programs // BUNDLE)
+    begin = due = time.monotonic()
+    end = begin + 60 * options.minutes if options.minutes is not None else float("inf")
+    seed, last = options.seed, options.seed + -(-options.programs // BUNDLE)
     chunks = (range(first, min(first + CHUNK, last)) for first in range(options.seed, last, CHUNK))
     work = partial(_chunk, executor=options.executor, broken=options.broken)
     tally: Counter[str] = Counter()
     with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn"), initializer=_begin) as pool:
-        for at, (seed, done, problems) in enumerate(_as_done(pool, work, chunks, 2 * options.processes)):
-            tally += done
-            print("\n".join(problems), end="\n" if problems else "", flush=True)
-            is_end = time.monotonic() > end
-            if is_end or at % 10 == 0:
-                print(f"at seed {seed}: {dict(tally)}", flush=True)
+        for each in _as_done(pool, work, chunks, 2 * options.processes):
+            if each is not None:
+                seed, done, problems = each
+                tally += done
+                print("\n".join(problems), end="\n" if problems else "", flush=True)
+            now = time.monotonic()
+            is_end = now > end
+            if is_end or now > due:
+                print(f"at seed {seed}, {now - begin:.0f} s: {dict(tally)}", flush=True)
+                due = now + SECONDS
             if is_end:
                 pool.shutdown(wait=False, cancel_futures=True)
                 break
-    print(f"on {options.executor}: {dict(tally)}")
+    print(f"on {options.executor}, {time.monotonic() - begin:.0f} s: {dict(tally)}", flush=True)
     return 1 if tally["differences"] else 0
 
 

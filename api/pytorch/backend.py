@@ -86,7 +86,8 @@ def _records_gradients(module: Any) -> bool:
     steps = [node for node in module.graph.nodes if node.op.startswith("call_")]
     if not any("example_value" in node.meta for node in steps):  # nothing is known
         return bool(torch.is_grad_enabled())
-    arguments = {storage_of(leaf) for node in module.graph.find_nodes(op="placeholder") for leaf in _traced(node)}
+    leaves = [leaf for node in module.graph.find_nodes(op="placeholder") for leaf in _traced(node)]
+    arguments = {storage_of(leaf) for leaf in leaves} - {None}
     results = {*module.graph.output_node().all_input_nodes}
     found = [(node in results, leaf) for node in steps for leaf in _traced(node)]
     return any(

@@ -80,6 +80,7 @@ def view_of(source: int | str, fake: Any, sizes: Sizes, base: Any = None) -> Res
 def storage_of(value: Any) -> int | None:
     """What tells the memory of a fake tensor from others; None for what has none."""
     is_dense = isinstance(value, torch.Tensor) and value.layout is torch.strided
+    is_dense = is_dense and not torch._C._functorch.is_functorch_wrapped_tensor(value)
     return value.untyped_storage()._cdata if is_dense else None
 
 

@@ -48,10 +48,12 @@ def tensor_of(array: Array) -> Any:
 
     One that is contiguous has PyTorch's strides also along axes that any stride steps over.
     """
+    if not array.size:  # a memory that can grow, as that of PyTorch's own tensors
+        return torch.empty(array.shape, dtype=torch_dtype_of(DType.of(array.dtype)))
     plain = array
     if not plain.flags.writeable or any(stride < 0 for stride in plain.strides):
         plain = plain.copy()
-    if plain.flags.c_contiguous and (not plain.size or 1 in plain.shape):
+    if plain.flags.c_contiguous and 1 in plain.shape:
         plain = plain.reshape(-1).reshape(plain.shape)
     dtype = DType.of(plain.dtype)
     bits = NUMPY_LACKS.get(dtype)

@@ -68,6 +68,21 @@ def test_derivatives_are_those_of_eager(transform: str, name: str) -> None:
     torch.testing.assert_close(found, expected)
 
 
+def test_gradients_of_each_sample_by_parameters_that_need_gradients() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.GELU(), torch.nn.Linear(4, 1))
+    parameters = dict(module.named_parameters())
+
+    def loss(given: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(module, given, (x,)).sum()
+
+    def each(x: torch.Tensor) -> Any:
+        return torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(parameters, x)
+
+    x = torch.randn(2, 3)
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(each, backend="capgraph")(x), each(x))
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_what_has_no_forward_derivative_leaves_others_usable() -> None:
     def loss(x: torch.Tensor) -> torch.Tensor:

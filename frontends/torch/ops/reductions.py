@@ -38,6 +38,8 @@ def _fold_all(native: str) -> Lowering:
 def _extreme(native: str) -> Lowering:
     def lower(c: Call, x: Value, axes: _Axes = None, keep: bool = False) -> Value:
         dtype = x.tensor.dtype
+        if axes is None and x.tensor.size == 0:
+            raise NoLowering("the extreme of nothing, which PyTorch refuses")
         if dtype.is_integer and dtype.bits == 16:
             return c.cast(_reduced(c, native, c.cast(x, DType.I32), axes, keep), dtype)
         return _reduced(c, native, x, axes, keep)
@@ -56,6 +58,8 @@ def _extreme_with_index(kind: str) -> Lowering:
 
 def _arg(native: str) -> Lowering:
     def lower(c: Call, x: Value, dim: int | None = None, keep: bool = False) -> Value:
+        if x.tensor.dtype is DType.BOOL:
+            raise NoLowering("the place of an extreme boolean, which PyTorch refuses")
         if dim is not None:
             return _place(c, native, x, dim, keep)
         size = x.tensor.size

@@ -1,5 +1,6 @@
 """NaN, infinities and zeros of either sign in what sorts, chooses and compares: PyTorch's rules."""
 
+import re
 import warnings
 from typing import Any
 
@@ -160,6 +161,19 @@ def test_distinct_slices_without_elements_are_refused_as_by_pytorch() -> None:
     x = torch.zeros(3, 0, dtype=torch.int64)
     with pytest.raises(capgraph.CapgraphError, match="0 sized dimensions"):
         capgraph.optimize(DistinctSlices(0), args=(x,), executor="eager")(x)
+
+
+@pytest.mark.parametrize(
+    ("function", "x"),
+    [(torch.max, torch.ones(0, 3)), (torch.min, torch.ones(0, dtype=torch.int64)), (torch.argmax, torch.ones(3) > 0)],
+)
+@pytest.mark.filterwarnings("ignore::capgraph.CapgraphWarning")
+def test_extremes_that_pytorch_refuses_are_refused(function: Any, x: torch.Tensor) -> None:
+    with pytest.raises((RuntimeError, IndexError)) as expected:
+        function(x)
+    compiled = torch.compile(function, backend="capgraph", options={"executor": "eager"})
+    with torch.no_grad(), pytest.raises(capgraph.CapgraphError, match=re.escape(str(expected.value))):
+        compiled(x)
 
 
 class Nothing(nn.Module):

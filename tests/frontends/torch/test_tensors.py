@@ -78,3 +78,16 @@ def test_axes_that_any_stride_steps_over_have_those_of_pytorch() -> None:
     single = np.zeros((4, 1, 2), np.float32)[::2].transpose(1, 0, 2)
     for array in (empty, np.broadcast_to(np.float32(1), (0, 2)), np.ascontiguousarray(single)):
         assert tensor_of(array).stride() == torch.empty(array.shape).stride()
+
+
+def test_an_empty_result_can_grow_where_pytorch_goes_on() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        room, more = x.new_empty(0), x + 1
+        torch._dynamo.graph_break()
+        torch.mul(x, 2, out=room)
+        return room, more
+
+    x = torch.ones(2, 3)
+    compiled = torch.compile(function, backend="capgraph", options={"executor": "eager"})
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), function(x))
