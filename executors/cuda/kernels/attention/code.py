@@ -1,7 +1,7 @@
 """What kernels of attention have in common: parameters, the place of a block, the score of a query and a key."""
 
-from ...kernel_ir.indexing import index_type
 from ...kernel_ir.launch import Chip
+from ...kernel_ir.sources import index_type
 from ...kernel_ir.types import number, stored
 from .attention import Attention
 
