@@ -139,7 +139,7 @@ def _ours(capture: Mapping[str, Any]) -> Callable[[PeerModel], Iterator[Call]]:
                 program.run(inputs)
             yield lambda: program.run(inputs)["y"]
             stats = program.stats()
-            if stats.refused or len(stats.buckets) != 1 or stats.buckets[0].pieces != 1:
+            if stats.refused or len(stats.buckets) != 1 or stats.buckets[0].segments != 1:
                 raise RuntimeError(f"not recorded whole: {program.explain()}")
 
     return prepare
@@ -213,7 +213,7 @@ def summary(profile: Profile) -> list[str]:
     """Launches by op and way: how many, microseconds together, and the share of what is possible."""
     groups: dict[tuple[str, str, int], list[Any]] = defaultdict(list)
     for each in profile.launches:
-        groups[each.op, each.way.partition(" ")[0], each.nbytes].append(each)
+        groups[each.op, each.candidate.partition(" ")[0], each.nbytes].append(each)
     lines = []
     for (op, way, nbytes), found in groups.items():
         seconds = sum(each.seconds or 0.0 for each in found)
