@@ -7,11 +7,10 @@ from typing import Any
 from .capture_options import replay_options
 from .exact_sizes import ExactSizes
 from .executors.backends import check_names, check_threads, choose_executor, passed_over
-from .executors.base import Executor
+from .executors.base import Executor, Request, is_cuda, pipeline_for
 from .executors.replay.modes import CaptureMode
 from .executors.replay.options import CaptureOptions, ReplayOptions, check_choice
-from .executors.request import Request, is_cuda, pipeline_for
-from .ir.analysis.rounding import ROUNDS_ALL, ROUNDS_NOTHING, Tf32
+from .ir.analysis.contents import ROUNDS_ALL, ROUNDS_NOTHING, Tf32
 from .ir.errors import UnsupportedError, out_of_memory
 from .ir.verify import verify as verify_graph
 from .passes.framework.pipeline import CHECKS

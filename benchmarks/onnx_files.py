@@ -424,7 +424,7 @@ LOADED_ON_FIRST_USE = (
     "capgraph.frontends.onnx.importing.importer",
     "capgraph.frontends.onnx.exporting.saving",
     "capgraph.passes.catalog",
-    "capgraph.executors.eager",
+    "capgraph.executors.steps",
     "capgraph.executors.ort",
     "capgraph.executors.replay.executor",
     "capgraph.executors.host.device",

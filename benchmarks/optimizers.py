@@ -99,7 +99,7 @@ LOADED_BY_CAPGRAPH = (
     "capgraph.frontends.onnx.importing.importer",
     "capgraph.frontends.onnx.exporting.saving",
     "capgraph.ir.analysis",
-    "capgraph.cli.onnx_files",
+    "capgraph.cli.files",
     "capgraph.passes.catalog",
 )
 

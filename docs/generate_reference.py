@@ -146,7 +146,12 @@ def _level(name: str) -> str:
 def _pass(name: str, each: type[Pass]) -> str:
     options = [f"* `{field.name}` = {_default(field)}" for field in fields(each)]
     listed = "\n\nOptions:\n\n" + "\n".join(options) if options else ""
-    return f"## {name}\n\n{_doc(sys.modules[each.__module__])}{listed}"
+    module = sys.modules[each.__module__]
+    shares = sum(
+        isinstance(found, type) and found.__module__ == each.__module__ and issubclass(found, Pass)
+        for found in vars(module).values()
+    )
+    return f"## {name}\n\n{_doc(each if shares > 1 else module)}{listed}"
 
 
 # ---- options

@@ -12,9 +12,8 @@ from types import MappingProxyType
 
 from ..ir.errors import UnsupportedError
 from ..ir.target import Target
-from .base import Executor
-from .request import Request, check_device, is_cuda
-from .whole_numbers import whole_number
+from .base import Executor, Request, check_device, is_cuda
+from .signature import whole_number
 
 Backend = Callable[[Request], Executor]
 """Makes an executor; raises `UnsupportedError` for what it cannot do here."""
@@ -36,8 +35,8 @@ def _in(module: str, name: str) -> Backend:
 ON_HOST: Mapping[str, Backend] = MappingProxyType(
     {
         "ort": _in(".ort.executor", "sessions"),
-        "eager": _in(".host.programs", "eager"),
-        "graph": _in(".host.programs", "graphs"),
+        "eager": _in(".host.device", "eager"),
+        "graph": _in(".host.device", "graphs"),
     }
 )
 ON_GPU: Mapping[str, Backend] = MappingProxyType(

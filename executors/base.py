@@ -4,12 +4,18 @@ An executor that plans does so itself, for each set of sizes that a call brings:
 single plan on a device is a `Device` (executors/replay/recorder.py).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from ..ir.analysis.contents import ROUNDS_NOTHING, Tf32
 from ..ir.constant import Array
+from ..ir.errors import UnsupportedError
 from ..ir.graph import Graph
 from ..ir.target import Target
+from ..passes.catalog import launch_pipeline, level_pipeline
+from ..passes.framework.pipeline import Pipeline
+from .replay.options import ReplayOptions
 
 
 class Executable(Protocol):
@@ -89,3 +95,46 @@ class Executor(Protocol):
     def compile(self, graph: Graph) -> Executable:
         """`graph` made ready to run; it must not be edited while the executable is in use."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a program asks of its executor.
+
+    `device`, `level`, `tune`, `strict` and `threads` are those of `optimize`. `tf32` says whose operands may be
+    rounded, `check` what is checked after passes on the way to a plan, and `seeded` that random numbers follow from
+    a seed. `replay` are the options of recording, and `reread` reads a graph with foreign nodes
+    again, once more of it is known.
+    """
+
+    device: str = "auto"
+    level: int = 2
+    tune: bool | None = None
+    tf32: Tf32 = ROUNDS_NOTHING
+    check: str = "none"
+    strict: bool = False
+    threads: int | None = None
+    seeded: bool = False
+    replay: ReplayOptions | None = None
+    reread: Callable[[Graph], Graph] | None = None
+
+    @property
+    def recording(self) -> ReplayOptions:
+        """The options of recording, those that a user has who gives none."""
+        return self.replay or ReplayOptions()
+
+
+def is_cuda(device: str) -> bool:
+    """Whether a device's name means a GPU."""
+    return device == "cuda" or device.startswith("cuda:")
+
+
+def check_device(device: str) -> None:
+    """Raises `UnsupportedError` for a name that means neither the host nor a GPU."""
+    if device not in ("auto", "host") and not is_cuda(device):
+        raise UnsupportedError(f"device={device!r} is not known", remedy='use device="host" (or "auto"), or "cuda"')
+
+
+def pipeline_for(level: int, device: str) -> Pipeline:
+    """The passes of a level for a device."""
+    return launch_pipeline(level) if is_cuda(device) else level_pipeline(level)

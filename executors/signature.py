@@ -1,6 +1,7 @@
-"""What a call must bring: names, dtypes and shapes of inputs, checked once before anything runs."""
+"""What a call must bring, checked once before anything runs: names, dtypes and shapes; and who owns its results."""
 
 import difflib
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -8,10 +9,21 @@ import numpy as np
 
 from ..ir.constant import Array
 from ..ir.dims import Dim, SymDim, symbol
-from ..ir.errors import InputError
+from ..ir.errors import InputError, out_of_memory
 from ..ir.evaluate import Sizes, match_type
 from ..ir.graph import Graph, Value
 from ..ir.types import DType, OptionalType, SequenceType, TensorType, Type
+from .memory import size_text
+
+
+def whole_number(given: Any) -> int | None:
+    """`given` as an `int`; None for what is no whole number, such as 2.0, "2" and True."""
+    if isinstance(given, bool):
+        return None
+    try:
+        return operator.index(given)
+    except TypeError:
+        return None
 
 
 class ForeignArray:
@@ -264,3 +276,36 @@ def name_for_code(name: str) -> str:
 def _numpy_name(dtype: DType) -> str:
     scalar = dtype.numpy.type
     return f"{'numpy' if scalar.__module__ == 'numpy' else 'ml_dtypes'}.{scalar.__name__}"
+
+
+def owned(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+    """The results, copied where writing to one would change an input, a weight or another result.
+
+    Raises `ResourceError` where a copy does not fit into memory, such as one of an expanded view.
+    """
+    roots = [_root(value) for value in inputs if isinstance(value, np.ndarray)]
+    taken = {id(root) for root in roots}
+    kept: list[Any] = []
+    for result in results:
+        if isinstance(result, np.ndarray):
+            root = _root(result)
+            if id(root) in taken or not result.flags.writeable:
+                result = _copied(result)  # noqa: PLW2901
+            taken.add(id(root))
+        kept.append(result)
+    return kept
+
+
+def _copied(array: Array) -> Array:
+    try:
+        return array.copy()
+    except MemoryError as error:
+        sizes = ", ".join(map(str, array.shape))
+        raise out_of_memory(f"a result {DType.of(array.dtype)}[{sizes}], {size_text(array.nbytes)}") from error
+
+
+def _root(array: Array) -> Array:
+    """The array that owns the memory, as far as NumPy knows."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array

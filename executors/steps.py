@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..ir.attrs import AttrValue
-from ..ir.constant import Constant
+from ..ir.constant import Array, Constant
 from ..ir.dims import SymDim, evaluate
-from ..ir.errors import CapgraphError, ResourceError, cause_of
+from ..ir.errors import CapgraphError, ExecutionError, ResourceError, cause_of
 from ..ir.evaluate import (
     FAILURES,
     BoundRegion,
@@ -32,10 +32,43 @@ from ..ir.evaluate import (
 )
 from ..ir.foreign import meaning_of
 from ..ir.graph import Graph, Node
-from ..ir.op import Trait
+from ..ir.op import Meaning, Trait
+from ..ir.ops.known import LOG_SOFTMAX, SOFTMAX
+from ..ir.ops.nn.conv import conv_in_own_width
+from ..ir.random_state import RandomState, keyed
+from ..ir.target import Target
 from ..ir.types import TensorType, Type, bind_type, type_symbols
-from .meanings import host_meaning
 from .memory import available_bytes, size_text
+from .signature import Signature, owned
+
+_FASTER: dict[str, Meaning] = {"conv": conv_in_own_width}
+
+_NEAR = 16
+"""About how many nodes are looked at between a product and a softmax."""
+
+
+def host_meaning(node: Node) -> Meaning:
+    """The function that eager steps call for `node`."""
+    if node.op.name not in _FASTER or feeds_softmax(node):
+        return node.op.meaning
+    return _FASTER[node.op.name]
+
+
+def feeds_softmax(node: Node) -> bool:
+    """Whether results of `node` are scores of a softmax: they get there without another product in between.
+
+    An exponential makes relative errors of absolute ones, and BLAS may give unlike sums of like terms (OpenBLAS for
+    AVX2 adds up the rows of one block in different orders), so such sums are better taken in twice the width.
+    """
+    near = [node]
+    for each in near:
+        users = [user for value in each.outputs for user in value.users if not user.op.has(Trait.PRODUCT)]
+        if any(user.op in (SOFTMAX, LOG_SOFTMAX) for user in users):
+            return True
+        if len(near) <= _NEAR:
+            near += [user for user in dict.fromkeys(users) if user not in near]
+    return False
+
 
 KEPT_SIZES = 16
 """For how many sets of sizes the bound steps are kept."""
@@ -326,3 +359,50 @@ def _store(node: Node, given: Any, sizes: Sizes, slots: list[Any], writes: tuple
     results = as_results(node, given)
     for value, slot, result in zip(node.outputs, writes, results, strict=True):
         slots[slot] = checked(value, result, sizes)
+
+
+class EagerExecutor:
+    """Runs any graph on any machine; it is the reference for every other executor."""
+
+    def target(self) -> Target:
+        """The host, always available."""
+        return Target(executor="eager", device="host")
+
+    def compile(self, graph: Graph) -> "EagerExecutable":
+        """`graph` as steps. Nodes that depend on nothing are computed here, so their errors are raised here."""
+        return EagerExecutable(graph)
+
+
+class EagerExecutable:
+    """A graph as NumPy steps. It may be called from several threads at once.
+
+    Inputs are only read, and outputs are the caller's: they share memory with no input, weight or other output.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        drawn = keyed(graph)
+        self.draws = drawn.draws
+        self._random = RandomState()
+        self._signature = Signature(graph)
+        self._steps: Steps | None = Steps(drawn.graph)
+        self._names = graph.output_names
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """See `Executable.run`."""
+        steps = self._steps
+        if steps is None:
+            raise ExecutionError("the program is closed", remedy="call capgraph.optimize again")
+        values, sizes = self._signature.bind(inputs)
+        if self.draws:
+            values = [*values, self._random.take(self.draws)]
+        with np.errstate(all="ignore"):  # infinities and NaN are results like any other
+            results = steps.run(values, sizes)
+        return dict(zip(self._names, owned(results, values), strict=not self.draws))
+
+    def set_random_state(self, state: Array) -> None:
+        """See `Drawing.set_random_state`."""
+        self._random.set(state)
+
+    def close(self) -> None:
+        """Lets go of the weights."""
+        self._steps = None

@@ -10,16 +10,7 @@ from typing import TypeVar
 from .attrs import AttrValue, is_tuple
 from .dims import Dim, SymDim, Truth, bind, symbol, symbols
 from .errors import TypeRuleError
-from .types import (
-    OpaqueType,
-    OptionalType,
-    SequenceType,
-    TensorType,
-    Type,
-    bind_type,
-    compatible,
-    type_symbols,
-)
+from .types import OpaqueType, OptionalType, SequenceType, TensorType, Type, bind_type, compatible, type_symbols
 
 Sizes = dict[str, Dim]
 Size = TypeVar("Size", bound=Dim)

@@ -5,23 +5,18 @@ from types import MappingProxyType
 
 from ..ir.errors import UnsupportedError
 from .cleanup.canonicalize import Canonicalize
-from .cleanup.cse import Cse
-from .cleanup.eliminate_dead_code import EliminateDeadCode
-from .cleanup.fold_constants import FoldConstants
 from .cleanup.keep_reduced_axes import KeepReducedAxes
+from .cleanup.redundancy import Cse, EliminateDeadCode, FoldConstants
 from .cleanup.simplify_indices import SimplifyIndices
 from .cleanup.static_shapes import StaticShapes
 from .control_flow.simplify_control_flow import SimplifyControlFlow
-from .fold.fold_batch_norm import FoldBatchNorm
-from .fold.fold_padding import FoldPadding
+from .fold.batch_norm import FoldBatchNorm, SpreadBatchNorm
 from .fold.fold_scales import FoldScales
-from .fold.global_pooling import GlobalPooling
 from .fold.merge_products import MergeProducts
-from .fold.merge_rotary import MergeRotary
-from .fold.narrow_rotary import NarrowRotary
 from .fold.pointwise_convolutions import PointwiseConvolutions
 from .fold.product_forms import ProductForms
-from .fold.spread_batch_norm import SpreadBatchNorm
+from .fold.rotary import MergeRotary, NarrowRotary
+from .fold.windows import FoldPadding, GlobalPooling
 from .framework.base import Pass
 from .framework.pipeline import Pipeline, parse_pipeline
 from .fuse.fuse import Fuse

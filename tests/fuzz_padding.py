@@ -24,16 +24,15 @@ from typing import Any
 import capgraph
 import numpy as np
 from capgraph.executors.base import Executable
-from capgraph.executors.eager import EagerExecutor
 from capgraph.executors.replay.routing import input_symbols
+from capgraph.executors.steps import EagerExecutor
 from capgraph.ir.analysis import op_counts
 from capgraph.ir.constant import Array
 from capgraph.ir.errors import CapgraphError
 from capgraph.ir.evaluate import FAILURES, run_meaning
 from capgraph.ir.graph import Graph, Value
 from capgraph.ir.op import Trait
-from capgraph.passes.cleanup.eliminate_dead_code import EliminateDeadCode
-from capgraph.passes.cleanup.fold_constants import FoldConstants
+from capgraph.passes.cleanup.redundancy import EliminateDeadCode, FoldConstants
 from capgraph.passes.framework.exactness import Exactness
 from capgraph.passes.framework.numeric import answered_difference, difference
 from capgraph.passes.framework.pipeline import Pipeline

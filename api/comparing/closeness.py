@@ -1,4 +1,4 @@
-"""How far apart two results are, and how far they may be."""
+"""How far apart two results are, how far they may be, and what differences are let pass."""
 
 import math
 from collections.abc import Mapping
@@ -7,8 +7,42 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.analysis import nested_graphs
 from ..ir.constant import Array
-from ..ir.types import DType
+from ..ir.graph import Graph
+from ..ir.types import DType, TensorType
+from ..passes.framework.numeric import longest_sum
+from .fitting_inputs import in_order
+
+_ROUNDINGS = 16.0  # of one term of a sum, whose errors add up like a random walk
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What differences are let pass: below `atol`, or below `rtol` of an output's largest value; None: by the model."""
+
+    rtol: float | None = None
+    atol: float = 0.0
+
+    @property
+    def is_chosen(self) -> bool:
+        return self.rtol is not None or self.atol > 0
+
+    def rtol_for(self, graph: Graph, inputs: Mapping[str, Any]) -> float:
+        """The fraction by which floats may be off: by the narrowest one inside, and by how many terms a sum has."""
+        if self.rtol is not None:
+            return self.rtol
+        bodies = nested_graphs(graph)
+        types = [value.type for body in bodies for value in body.values if isinstance(value.type, TensorType)]
+        floats = {ty.dtype for ty in types if ty.dtype.is_float}
+        summed = np.finfo(np.float64 if floats <= {DType.F64} else np.float32).eps
+        terms = longest_sum(graph, in_order(graph, inputs))
+        return max(*map(tolerance, floats), _ROUNDINGS * float(summed) * math.sqrt(terms), 0.0)
+
+
+BY_MODEL = Tolerance()
+"""What follows from the model alone."""
+
 
 TOLERANCES = {DType.F64: 1e-9, DType.F32: 1e-4, DType.F16: 1e-2, DType.BF16: 5e-2}
 """The error of an output, as a fraction of its largest value, beyond which two models differ; other dtypes: none."""

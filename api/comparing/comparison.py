@@ -15,10 +15,9 @@ from ..executors.ort.library import failures, onnxruntime, problem_here
 from ..ir.errors import CapgraphError, ExecutionError, InputError, UnsupportedError
 from ..ir.graph import Graph
 from ..sources import load_model
-from .closeness import WORSE, OutputError, distance, output_error
+from .closeness import BY_MODEL, WORSE, OutputError, Tolerance, distance, output_error
 from .exact_results import ExactResults, held_to_exact
 from .fitting_inputs import DrawnInputs, Run, evaluator, fitting_inputs, run_on
-from .tolerance import BY_MODEL, Tolerance
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from ..ir.analysis import flops, parameter_bytes
-from ..ir.analysis.widened import widened, widened_array
+from ..ir.analysis.extract import widened, widened_array
 from ..ir.dims import evaluate, symbols
 from ..ir.errors import CapgraphError
 from ..ir.graph import Graph

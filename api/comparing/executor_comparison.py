@@ -11,9 +11,9 @@ import ml_dtypes
 import numpy as np
 
 from ..executors.backends import targets
+from ..executors.base import is_cuda
 from ..executors.memory import resident_bytes
-from ..executors.request import is_cuda
-from ..executors.whole_numbers import whole_number
+from ..executors.signature import whole_number
 from ..ir.constant import Array, is_array
 from ..ir.errors import CapgraphError, InputError, UnsupportedError
 from ..ir.evaluate import Sizes, bind_inputs, evaluate_graph
@@ -23,11 +23,10 @@ from ..ir.types import DType
 from ..optimization import optimize
 from ..program import Program
 from ..sources import Model, load_model
-from .closeness import OutputError, output_error, pairs
+from .closeness import OutputError, Tolerance, output_error, pairs
 from .exact_results import ExactResults, held_to_exact
 from .fitting_inputs import DrawnInputs, evaluator, fitting_inputs
 from .tables import Cell
-from .tolerance import Tolerance
 
 INFINITE = float("inf")
 _RECORDING = ("graph", "ort@cuda")  # executors that want to know the range of every size

@@ -12,14 +12,14 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from ..executors.request import is_cuda
+from ..executors.base import is_cuda
 from ..frontends.torch.decompositions import aot_decompositions, composites_kept
 from ..frontends.torch.dynamo.aot import AotModel, from_aot
 from ..frontends.torch.memory import storage_of
 from ..frontends.torch.model import gpu_of_trace
 from ..frontends.torch.rounding import asked_tf32
 from ..ir.analysis import all_nodes
-from ..ir.analysis.rounding import ROUNDS_ALL, ROUNDS_NOTHING
+from ..ir.analysis.contents import ROUNDS_ALL, ROUNDS_NOTHING
 from ..ir.dims import evaluate, symbols
 from ..ir.errors import UnsupportedError
 from ..ir.notices import Notices

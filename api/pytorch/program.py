@@ -10,10 +10,9 @@ import torch
 from torch._C._functorch import is_functorch_wrapped_tensor, peek_interpreter_stack
 from torch.autograd import forward_ad
 
-from ..executors.base import Executor, Moving, Repeating
+from ..executors.base import Executor, Moving, Repeating, is_cuda
 from ..executors.replay.options import ReplayOptions
 from ..executors.replay.states import StateStore
-from ..executors.request import is_cuda
 from ..executors.signature import name_for_code
 from ..frontends.torch.dtypes import torch_dtype_of
 from ..frontends.torch.model import CheckedOutput, TorchModel

@@ -5,8 +5,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from ..executors.base import Drawing, Executable
-from ..executors.request import is_cuda
+from ..executors.base import Drawing, Executable, is_cuda
 from ..ir.philox import fresh_state
 
 APART = 0x9E3779B97F4A7C15

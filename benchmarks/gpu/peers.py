@@ -240,7 +240,7 @@ def summary(profile: Profile, bandwidth: float) -> list[str]:
     rates = Rates(bandwidth)
     groups: dict[tuple[str, str, int], list[Any]] = defaultdict(list)
     for each in profile.launches:
-        groups[each.op, each.way.partition(" ")[0], each.nbytes].append(each)
+        groups[each.op, each.candidate.partition(" ")[0], each.nbytes].append(each)
     lines = []
     for (op, way, nbytes), found in groups.items():
         seconds = sum(each.seconds or 0.0 for each in found)

@@ -110,12 +110,12 @@ def check(device: DevicePlan, model: Model, reference: Callable[[Array], Array],
     eager = [model.draw(rng, batch) for _ in range(SAMPLES)]
     expected = [reference(given) for given in eager]
     results = [run_once(device, given, device.eager) for given in eager]
-    pieces = device.capture()
+    segments = device.capture()
     replayed = [run_once(device, given, device.replay) for given in eager]
     fresh = [model.draw(rng, batch) for _ in range(SAMPLES)]
     again = [run_once(device, given, device.replay) for given in fresh]
     return {
-        "graphs": pieces,
+        "graphs": segments,
         "eager_error": max(map(relative_error, results, expected)),
         "replay_error": max(map(relative_error, replayed, expected)),
         "fresh_error": max(map(relative_error, again, map(reference, fresh))),
@@ -220,7 +220,7 @@ def is_right(found: Mapping[str, Any]) -> bool:
 
 
 def cases_of(model: Model, batches: Sequence[int]) -> list[Case]:
-    """Levels 1 and 2 in one graph, and level 2 in pieces where there is attention to keep outside."""
+    """Levels 1 and 2 in one graph, and level 2 in segments where there is attention to keep outside."""
     found = [Case(batch, level, FULL) for batch in batches for level in (1, 2)]
     return [*found, Case(batches[0], 2, PIECEWISE)] if model.vocabulary else found
 

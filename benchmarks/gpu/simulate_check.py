@@ -118,7 +118,7 @@ def predicted_plans(is_quick: bool) -> list[tuple[str, Plan]]:
     encoder = models.bert("float16", encoders)
     found.append((f"{encoder.name} float16 level 2", plan_of(encoder, Case(1, 2, FULL))))
     found.append((f"{encoder.name} float16 level 1", plan_of(encoder, Case(1, 1, FULL))))
-    found.append((f"{encoder.name} float16 level 2 pieces", plan_of(encoder, Case(1, 2, PIECEWISE))))
+    found.append((f"{encoder.name} float16 level 2 segments", plan_of(encoder, Case(1, 2, PIECEWISE))))
     return found
 
 

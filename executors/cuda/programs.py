@@ -5,22 +5,20 @@ from functools import partial
 
 from ...ir.errors import UnsupportedError
 from ...ir.target import CUDA, Target
-from ...passes.cleanup.eliminate_dead_code import EliminateDeadCode
 from ...passes.cleanup.keep_reduced_axes import KeepReducedAxes
-from ...passes.fold.spread_batch_norm import SpreadBatchNorm
+from ...passes.cleanup.redundancy import EliminateDeadCode
+from ...passes.fold.batch_norm import SpreadBatchNorm
 from ...passes.framework.pipeline import Pipeline
 from ...passes.fuse.fuse import Fuse
 from ...passes.fuse.list_segments import ListSegments
 from ...passes.fuse.take_apart import TakeApart
 from ...passes.planning.lowering import Lowering
 from ...passes.planning.partition import CapturePolicy
-from ..base import Executor
+from ..base import Executor, Request
 from ..replay.modes import InputPolicy
 from ..replay.options import ReplayOptions
 from ..replay.planning import Planning, by_value, replayed
-from ..request import Request
-from .availability import checked_index, cuda_problem
-from .executor import CudaEagerExecutor, CudaExecutor, open_device
+from .executor import CudaEagerExecutor, CudaExecutor, checked_index, cuda_problem, open_device
 from .lower.lowering import Backend
 from .lower.old_rows import kept_for_attention
 from .run.device import CudaDevice

@@ -15,8 +15,7 @@ from ...ir.plan import Place, Plan, Segment, Step, StepKind
 from ..replay.recorder import NO_STATES, Cut
 from ..steps import CompiledRegion, Steps
 from .bodies import PlannedBody, PlannedRegion
-from .call_list import CallList
-from .calls import ArrayCall, ThroughMeaning, store
+from .calls import ArrayCall, CallList, ThroughMeaning, store
 from .kernels import call_of
 from .memory import POISON, ArenaPart, HostArena, address_of
 from .placement import HostPlacement

@@ -11,7 +11,7 @@ from ...ir.evaluate import bound_attrs
 from ...ir.graph import Node
 from ...ir.ops.nn.conv import convolve_into, unfolded_size
 from ...ir.types import DType
-from ..meanings import feeds_softmax
+from ..steps import feeds_softmax
 from .calls import ArrayCall
 from .kernels_elementwise import is_float
 

@@ -9,8 +9,7 @@ from ...ir.graph import Node, Value
 from ...ir.ops.known import CONSTANT
 from ...ir.plan import Place, Plan
 from ..replay.recorder import NO_STATES
-from .memory import ArenaPart, HostArena, address_of, array_at
-from .moving import MovingMemory
+from .memory import ArenaPart, HostArena, MovingMemory, address_of, array_at
 
 
 class HostPlacement:

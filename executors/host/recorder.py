@@ -11,8 +11,7 @@ from ...ir.op import Trait
 from ...ir.plan import Place, Segment, Step, StepKind
 from ..replay.recorder import Pointer
 from .bound_plan import HostPlan
-from .call_list import CallList
-from .calls import ArrayCall
+from .calls import ArrayCall, CallList
 from .memory import address_of
 
 CALL_BYTES = 1024

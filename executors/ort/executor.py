@@ -15,20 +15,16 @@ from ...ir.graph import Graph, Node, Value
 from ...ir.notices import Notices
 from ...ir.random_state import Keyed, RandomState, keyed
 from ...ir.target import Target
-from ..base import Coverage, Executor
-from ..ownership import owned
-from ..request import Request
-from ..signature import Signature
+from ..base import Coverage, Executor, Request
+from ..signature import Signature, owned, whole_number
 from ..steps import Steps
-from ..whole_numbers import whole_number
 from .faults import dims_to_watch
 from .library import onnxruntime, problem_here
-from .long_sums import REASON, long_ones, sums_to_watch
 from .resizes import ROUNDED, resizes_to_watch, wrong_ones
+from .wrong_numbers import REASON, long_ones, sums_to_watch
 
 if TYPE_CHECKING:
-    from .partition import OrtPartition
-    from .segments import GraphSegment
+    from .segments import GraphSegment, OrtPartition
 
 _KEPT_SIZES = 1024
 
@@ -63,7 +59,7 @@ class OrtExecutor:
         files through which a model over 2 GB goes.
         """
         onnxruntime()
-        from .partition import OrtPartition  # imports onnx, which asking for the target must not
+        from .segments import OrtPartition  # imports onnx, which asking for the target must not
 
         drawn = keyed(graph) if self.seeded else Keyed(graph)
         partition = OrtPartition(drawn.graph, threads=self.threads, strict=self.strict)

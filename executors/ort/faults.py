@@ -13,10 +13,9 @@ from ...ir.graph import Graph, Node
 from ...ir.op import Op, Trait
 from ...ir.ops.known import ATTENTION, DIV, DYNAMIC_PAD, EXPAND, MATMUL, MAX_POOL, PAD, RESHAPE, SCAN, WHERE
 from ...ir.types import DType, TensorType, Type
-from .divisions import may_trap
 from .integers import inexact
-from .long_sums import long_sum
 from .resizes import resize_fault
+from .wrong_numbers import long_sum, may_trap
 
 _WIDE = frozenset((DType.F64, DType.I64, DType.U64, DType.I32, DType.U32))
 _TAKES_NOTHING = Trait.ELEMENTWISE | Trait.VIEW

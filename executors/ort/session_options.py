@@ -22,7 +22,7 @@ from ...ir.types import TensorType
 from .cuda_kernels import has_kernels
 from .faults import wrong_optimizers
 from .gpu.partition import evident_problem
-from .gpu.provider import CHANNELS_LAST, CUDA, Provider, cuda_provider
+from .gpu.session import CHANNELS_LAST, CUDA, Provider, cuda_provider
 from .library import failures, onnxruntime
 from .session import DISABLED_OPTIMIZERS, first_line
 

@@ -13,7 +13,7 @@ from ...ir.errors import CaptureError
 from ...ir.graph import Node
 from ...ir.op import Trait
 from ...ir.plan import CutReason, Measured, Place, Plan, Segment, Step, StepKind
-from ..step_names import step_name
+from ..progress import step_name
 from .capture import record
 from .counters import BucketReport, Counters
 from .measured import cut_to_found

@@ -11,7 +11,7 @@ from ...ir.graph import Graph
 from ...ir.ops.known import ATTENTION
 from ...ir.plan import Plan
 from ...ir.target import Target
-from ...passes.cleanup.fold_constants import FoldConstants
+from ...passes.cleanup.redundancy import FoldConstants
 from ...passes.cleanup.static_shapes import StaticShapes
 from ...passes.framework.numeric import draw_sizes
 from ...passes.framework.pipeline import Pipeline
@@ -21,8 +21,7 @@ from ...passes.planning.masking import MaskPadding, PadCalls
 from ...passes.planning.padding import SafetyReport
 from ...passes.planning.partition import CapturePolicy
 from ...passes.planning.planner import Lowered, PlanPolicy, lowered, make_plan
-from ..base import Executor
-from ..request import Request, pipeline_for
+from ..base import Executor, Request, pipeline_for
 from .by_value import ByValueExecutor
 from .dispatcher import Planner
 from .executor import ReplayExecutor

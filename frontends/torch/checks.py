@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...ir.analysis.found_sizes import DATA_SIZED, most_found
+from ...ir.analysis.shape_values import DATA_SIZED, most_found
 from ...ir.dims import Dim, SymDim, Truth, compare, is_at_least, symbols, upper_bound
 from ...ir.dims.atoms import Ranges
 from ...ir.graph import Graph, Value

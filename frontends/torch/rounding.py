@@ -2,7 +2,7 @@
 
 import torch
 
-from ...ir.analysis.rounding import Tf32
+from ...ir.analysis.contents import Tf32
 
 _PRECISION = torch._C._get_fp32_precision_getter
 """What holds for a kind of work, whichever of its names it was set by, without the 1.5 us of the public property."""

@@ -1,9 +1,33 @@
-"""What is known of a value before anything runs: the content of a constant, and whether bits of numbers are read."""
+"""What is known of values before anything runs: constants, bits that are read, -inf, and what may be rounded."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
 
 from ..constant import Constant
 from ..graph import Graph, Node, Value
-from ..op import Trait
-from ..ops.known import BIT_CAST, CONSTANT
+from ..op import Op, Trait
+from ..ops.known import (
+    ADD,
+    BIT_CAST,
+    CAST,
+    CONCAT,
+    CONSTANT,
+    DYNAMIC_EXPAND,
+    DYNAMIC_RESHAPE,
+    DYNAMIC_SLICE,
+    DYNAMIC_UNSQUEEZE,
+    GATHER,
+    MAX,
+    MIN,
+    MUL,
+    NEG,
+    SUB,
+    TRILU,
+    WHERE,
+)
+from ..types import DType, TensorType
 
 SIGNS_READ = "capgraph.signs_read"
 """In a graph's metadata: what runs around it, or a node of it, tells -0.0 from 0.0."""
@@ -30,3 +54,74 @@ def reads_bits(node: Node) -> bool:
 def keeps_signs(graph: Graph) -> bool:
     """Whether signs of zeros count in a graph."""
     return SIGNS_READ in graph.metadata or any(map(reads_bits, graph.nodes))
+
+
+_MOVES = (CONCAT, DYNAMIC_EXPAND, DYNAMIC_RESHAPE, DYNAMIC_SLICE, DYNAMIC_UNSQUEEZE, GATHER, TRILU, WHERE)
+_FINITE = frozenset((*_MOVES, ADD, CAST, MAX, MIN, MUL, NEG, SUB))
+"""Ops of finite operands that give finite results, beside views."""
+
+
+def may_be_infinite(value: Value) -> bool:
+    """Whether something that a value is made of is infinite or unknown; numbers that overflow are not looked for."""
+    pending, seen = [value], set[Value]()
+    while pending:
+        current = pending.pop()
+        if current in seen or not current.tensor.dtype.is_float:
+            continue
+        seen.add(current)
+        content = any_constant_of(current)
+        if content is not None:
+            if not np.isfinite(content.array.astype(np.float64)).all():
+                return True
+        elif current.producer is None or not (current.producer.op in _FINITE or current.producer.op.has(Trait.VIEW)):
+            return True
+        else:
+            pending += current.producer.operands
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Tf32:
+    """Whose operands in f32 may be rounded to 11 bits, as tensor cores take them (TF32); sums stay in f32."""
+
+    products: bool = False
+    convolutions: bool = False
+    cells: bool = False
+
+    def allows(self, node: Node) -> bool:
+        """Whether operands of `node`, or of the heavy node of a region, may be rounded."""
+        return next((getattr(self, kind) for each in _nodes(node) if (kind := _kind(each.op))), False)
+
+    def within(self, graph: Graph) -> "Tf32":
+        """The kinds that are rounded, of those that `graph` has in f32."""
+        found = {_kind(each.op) for node in graph.nodes for each in _nodes(node) if _has_f32(each)}
+        return Tf32(*(getattr(self, kind) and kind in found for kind in self.__slots__))
+
+    def __str__(self) -> str:
+        kinds = ("products", self.products), ("convolutions", self.convolutions), ("recurrent cells", self.cells)
+        return ", ".join(name for name, is_rounded in kinds if is_rounded) or "nothing"
+
+
+ROUNDS_NOTHING = Tf32()
+ROUNDS_ALL = Tf32(products=True, convolutions=True, cells=True)
+
+
+def _kind(op: Op) -> str:
+    """The field of `Tf32` that speaks of an op, if one does."""
+    if op.has(Trait.CONVOLUTION):
+        return "convolutions"
+    if op.has(Trait.RECURRENT):
+        return "cells"
+    return "products" if op.has(Trait.PRODUCT) else ""
+
+
+def _nodes(node: Node) -> Iterator[Node]:
+    yield node
+    for body in node.regions.values():
+        for each in body.nodes:
+            yield from _nodes(each)
+
+
+def _has_f32(node: Node) -> bool:
+    types = [value.type for value in node.operands]
+    return any(isinstance(each, TensorType) and each.dtype is DType.F32 for each in types)

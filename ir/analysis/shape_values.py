@@ -5,16 +5,21 @@ operand of a reshape is known to be `[B, 12*T, 64]` before anything runs. What d
 the ops' own meanings, in whatever dtype; what depends on symbolic sizes by their `symbolic` meanings.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from ..attrs import AttrKind
 from ..constant import Array
-from ..dims import Dim, SymDim, lower_bound, upper_bound
+from ..dims import Dim, SymDim, dim_min, lower_bound, product, upper_bound
 from ..errors import CapgraphError
 from ..graph import Node, Value
 from ..op import Trait
+from ..ops import bounded
+from ..ops.bounded import PREFIX
+from ..ops.known import CONSTANT
+from ..ops.rules import normal_axis
 from ..types import DType, Kind, TensorType
 
 MAX_ELEMENTS = 64
@@ -211,3 +216,43 @@ def _read_only(content: Array) -> Array:
     view = content.view()
     view.flags.writeable = False
     return view
+
+
+def most_found(node: Node) -> Dim:
+    """How many entries a node of an op in `DATA_SIZED` gives at most, by its operands' sizes and constants."""
+    return DATA_SIZED[node.op.name](node)
+
+
+def _most_compressed(node: Node) -> Dim:
+    x, condition = node.operands
+    axis = node.attrs["axis"]
+    size = x.tensor.size if axis is None else x.shape[normal_axis(axis, x.tensor.rank)]
+    return dim_min(size, condition.shape[0])
+
+
+def _most_unique(node: Node) -> Dim:
+    x, axis = node.operands[0], node.attrs["axis"]
+    return x.tensor.size if axis is None else x.shape[normal_axis(axis, x.tensor.rank)]
+
+
+def _most_selected(node: Node) -> Dim:
+    """Each class of each sample keeps every box, or as many as a constant limit says."""
+    scores, limit = node.operands[1], node.inputs[2]
+    batch, classes, boxes = scores.shape
+    if limit is None:
+        return 0
+    producer = limit.producer
+    if producer is None or producer.op is not CONSTANT:
+        return product((batch, classes, boxes))
+    return product((batch, classes, dim_min(boxes, max(int(producer.attrs["value"].array.item()), 0))))
+
+
+DATA_SIZED: Mapping[str, Callable[[Node], Dim]] = {
+    "compress": _most_compressed,
+    "non_max_suppression": _most_selected,
+    "non_zero": lambda node: node.operands[0].tensor.size,
+    "unique": _most_unique,
+}
+"""The ops, and the rule of each."""
+
+assert [f"{PREFIX}{name}" for name in sorted(DATA_SIZED)] == sorted(op.name for op in bounded.OPS)

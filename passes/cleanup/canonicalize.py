@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from ..framework.base import PatternPass
 from ..framework.pattern import Rule
-from .canonical import casts, expands, layout, neutral, parts, reductions, strides, views, writes
+from .canonical import layout, neutral, parts, reductions, views
 
 
 @dataclass(frozen=True)
@@ -16,14 +16,4 @@ class Canonicalize(PatternPass):
     name: ClassVar[str] = "canonicalize"
 
     def rules(self) -> Sequence[Rule]:
-        return (
-            *neutral.RULES,
-            *casts.RULES,
-            *layout.RULES,
-            *views.RULES,
-            *parts.RULES,
-            *strides.RULES,
-            *reductions.RULES,
-            *expands.RULES,
-            *writes.RULES,
-        )
+        return (*neutral.RULES, *layout.RULES, *views.RULES, *parts.RULES, *reductions.RULES)

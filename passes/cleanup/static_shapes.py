@@ -3,6 +3,9 @@
 An importer makes the `dynamic_` form of an op where a model computes sizes in a way that it cannot follow. After
 constants are folded and control flow is gone the operand may be a constant, or sizes of the graph's inputs. The static
 form then tells the result's sizes, and the symbols that stood for them are replaced everywhere below.
+
+A node whose result sizes only running can tell makes symbols for them. What takes its place may know these sizes, and
+the symbols, which nothing makes any more, must go from the types, attributes and regions of all nodes that follow.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,19 +19,21 @@ import numpy as np
 from ...ir.analysis.contents import constant_of
 from ...ir.analysis.shape_values import ShapeValues
 from ...ir.attrs import AttrValue
-from ...ir.binding import mentioned
+from ...ir.binding import Sizes, bind_attr, mentioned, plain_sizes
 from ...ir.constant import Constant
 from ...ir.dims import Dim, SymDim, Truth, bind, is_at_least, lower_bound, product, symbols
 from ...ir.dims.constraints import collect_constraints
 from ...ir.errors import CapgraphError, ShapeError
 from ...ir.graph import Graph, Node, Value
+from ...ir.op import FRESH
 from ...ir.ops import native
 from ...ir.ops.layout import resolve_reshape
+from ...ir.ops.regions import free_symbols
 from ...ir.ops.rules import broadcast_shapes, normal_axes
 from ...ir.ops.slicing import first_taken
+from ...ir.types import Type, bind_type
 from ..framework.base import Pass
 from ..framework.rewriter import Rewriter
-from .known_sizes import KnownSizes
 
 MAX_RANGE_BYTES = 1 << 16
 """A longer range of floats is computed while running."""
@@ -305,3 +310,83 @@ _RULES: Mapping[str, _Rule] = MappingProxyType[str, _Rule](
         "dynamic_unsqueeze": _by_axes("unsqueeze"),
     }
 )
+
+
+class KnownSizes:
+    """What one walk over a graph, first node to last, learns of sizes. Every node walked over goes through `bind`."""
+
+    def __init__(self, graph: Graph, rewriter: Rewriter) -> None:
+        self._rewriter = rewriter
+        self._bound = mentioned(value.type for value in graph.inputs)
+        self._sizes: Sizes = {}
+        self._mentioned_before: dict[Node, frozenset[str]] = {}
+
+    def learned(self, node: Node, values: Sequence[Value | None]) -> Sizes:
+        """The sizes of the symbols that `node` makes, if `values` stand for its results (None for an unused one)."""
+        given = self._bound | mentioned(value.type for value in node.operands)
+        sizes: Sizes = {}
+        for old, new in zip(node.outputs, values, strict=True):
+            if new is not None:
+                made = mentioned([old.type]) - given
+                sizes.update((name, size) for name, size in plain_sizes(old.type, new.type) if name in made)
+        return sizes
+
+    def replace(self, node: Node, values: Sequence[Value | None]) -> None:
+        """Makes `values` stand for the results of `node`, and notes what that tells of sizes."""
+        sizes = self.learned(node, values)
+        self._sizes.update(sizes)
+        for old in node.outputs:
+            self._refine(old, bind_type(old.type, sizes))
+        self._rewriter.replace(node, *values)
+
+    def bind(self, node: Node) -> None:
+        """Replaces symbols by what is known of them in the result types, attributes and regions of a node."""
+        if not self._sizes:
+            return
+        for value in node.outputs:
+            self._refine(value, bind_type(value.type, self._sizes))
+        changes = {name: bind_attr(value, self._sizes) for name, value in node.attrs.items()}
+        changes = {name: value for name, value in changes.items() if value is not node.attrs[name]}
+        changes.update(self._bound_regions(node))
+        if changes:
+            self._rewriter.set_attrs(node, **changes)
+        known = self._known_by_rule(node)
+        self._sizes.update(known)
+        for value in node.outputs:
+            self._refine(value, bind_type(value.type, known))
+
+    def _known_by_rule(self, node: Node) -> Sizes:
+        """The sizes that `node` made symbols for and that its rule knows, now that more is known of the operands."""
+        made = mentioned(value.type for value in node.outputs)
+        made -= self._bound | mentioned(value.type for value in node.operands)
+        if not made or node.op.is_foreign:
+            return {}
+        inferred = node.op.result_types(
+            [value.type if value is not None else None for value in node.inputs], node.attrs
+        )
+        pairs = zip(node.outputs, inferred, strict=True)
+        sizes = (each for value, ty in pairs for each in plain_sizes(value.type, ty))
+        return {name: size for name, size in sizes if name in made and size != FRESH}
+
+    def _refine(self, value: Value, ty: Type) -> None:
+        if ty == value.type:
+            return
+        for user in value.users:
+            if user.regions:
+                before = self._mentioned_before.get(user, frozenset())
+                self._mentioned_before[user] = before | mentioned([value.type])
+        self._rewriter.graph.refine_type(value, ty)
+
+    def _bound_regions(self, node: Node) -> dict[str, Graph]:
+        """Copies of the regions that mention a size which got known.
+
+        A symbol of a region's inputs is the region's own unless the operands mention it, or did before it was bound.
+        """
+        outside = self._mentioned_before.get(node, frozenset()) | mentioned(value.type for value in node.operands)
+        copies: dict[str, Graph] = {}
+        for name, region in node.regions.items():
+            own = mentioned(value.type for value in region.inputs) - outside
+            inner = {symbol: size for symbol, size in self._sizes.items() if symbol not in own}
+            if inner.keys() & (free_symbols(region) | mentioned(value.type for value in region.values)):
+                copies[name] = region.clone_with_map(self._rewriter.graph.symbols, inner)[0]
+        return copies

@@ -19,7 +19,7 @@ from ...ir.errors import TypeRuleError
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.regions import attribute_symbols
 from ...ir.types import Type, bind_type, compatible
-from ..cleanup.known_sizes import KnownSizes
+from ..cleanup.static_shapes import KnownSizes
 from ..framework.base import Pass
 from ..framework.rewriter import Rewriter
 from .trim_regions import trim

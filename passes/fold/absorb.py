@@ -24,7 +24,7 @@ from ...ir.dims import Dim
 from ...ir.graph import Node, Value
 from ...ir.ops.rules import normal_axes, normal_axis
 from ...ir.types import DType
-from ..cleanup.canonical.axis_groups import AxisGroups, axis_groups
+from ..cleanup.canonical.views import AxisGroups, axis_groups
 from ..framework.rewriter import Rewriter
 
 Plan = Callable[[Rewriter], Value]

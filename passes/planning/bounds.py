@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from ...ir.analysis import node_flops, type_bytes
-from ...ir.analysis.found_sizes import DATA_SIZED, most_found
+from ...ir.analysis.shape_values import DATA_SIZED, most_found
 from ...ir.dims import Dim, SymDim, evaluate, symbol, symbols
 from ...ir.errors import CapgraphError
 from ...ir.graph import Graph, Node, Value

@@ -8,9 +8,7 @@ import numpy as np
 from ...ir.graph import Graph, Node, Value
 from ...ir.plan import View
 from ...ir.target import Target
-from ..cleanup.cse import Cse
-from ..cleanup.eliminate_dead_code import EliminateDeadCode
-from ..cleanup.fold_constants import FoldConstants
+from ..cleanup.redundancy import Cse, EliminateDeadCode, FoldConstants
 from ..framework.base import Pass
 from ..framework.numeric import Samples, draw
 from ..framework.pipeline import Pipeline

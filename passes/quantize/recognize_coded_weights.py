@@ -20,22 +20,10 @@ from ...ir.analysis.contents import any_constant_of, constant_of
 from ...ir.constant import Constant
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
-from ...ir.ops.known import (
-    ADD,
-    BITWISE_AND,
-    CAST,
-    CONCAT,
-    DEQUANTIZE,
-    GEMM,
-    MATMUL,
-    MUL,
-    SHIFT_RIGHT,
-    SUB,
-    TRANSPOSE,
-)
+from ...ir.ops.known import ADD, BITWISE_AND, CAST, CONCAT, DEQUANTIZE, GEMM, MATMUL, MUL, SHIFT_RIGHT, SUB, TRANSPOSE
 from ...ir.ops.rules import normal_axes, normal_axis
 from ...ir.types import DType, Kind
-from ..cleanup.canonical.axis_groups import axis_groups
+from ..cleanup.canonical.views import axis_groups
 from ..framework.base import Pass
 from ..framework.deferred import made_of
 from ..framework.exactness import Exactness
@@ -94,9 +82,6 @@ class _Weight:
     scale: Constant | None = None
     zero: Constant | None = None
 
-    def _changed(self, codes: Constant, parameters: Mapping[str, Constant | None]) -> "_Weight":
-        return _Weight(codes, parameters["scale"], parameters["zero"])
-
     def transposed(self, perm: Sequence[int]) -> "_Weight":
         """With its axes in another order."""
         scale, zero = (None if each is None else made_of("transpose", [each], perm=tuple(perm)) for each in self._both)
@@ -138,18 +123,18 @@ class _Weight:
         attrs = _granularity(self.codes.shape, sizes)
         if attrs is None:
             return None
-        shape = sizes if attrs.get("block_size") else tuple(size for size in sizes if size != 1)
+        shape = tuple(size for size in sizes if size != 1)
         if attrs.get("block_size"):
             shape = tuple(
                 size if axis == attrs["axis"] else whole
                 for axis, (size, whole) in enumerate(zip(sizes, self.codes.shape, strict=True))
             )
         scale = self.scale if self.scale is not None else Constant(np.ones((1, 1), np.float32))
-        codes, zero = self.codes, None if self.zero is None else self.zero
-        spread = [None if each is None else _spread(each, sizes, shape) for each in (scale, zero)]
-        if spread[0] is None or (zero is not None and spread[1] is None):
+        spread = _spread(scale, sizes, shape)
+        zero = None if self.zero is None else _spread(self.zero, sizes, shape)
+        if spread is None or (zero is None) != (self.zero is None):
             return None
-        return _Dequantized(codes, spread[0], spread[1], attrs)
+        return _Dequantized(self.codes, spread, zero, attrs)
 
 
 @dataclass(frozen=True)
@@ -360,11 +345,10 @@ def _number(value: Value) -> float | None:
 
 def _with_rank(parameter: Constant, rank: int) -> Constant | None:
     """With axes of size 1 in front."""
-    shape = parameter.shape
-    if len(shape) > rank:
-        return None
-    wide = (*(1,) * (rank - len(shape)), *shape)
-    return parameter if wide == shape else made_of("reshape", [parameter], shape=wide)
+    missing = rank - len(parameter.shape)
+    if missing <= 0:
+        return parameter if missing == 0 else None
+    return made_of("reshape", [parameter], shape=(*(1,) * missing, *parameter.shape))
 
 
 def _blocks_reshaped(shape: Sequence[int], sizes: Sequence[int], target: Sequence[int]) -> tuple[int, ...] | None:

@@ -29,8 +29,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...ir.analysis.contents import constant_of
-from ...ir.analysis.infinities import may_be_infinite
+from ...ir.analysis.contents import constant_of, may_be_infinite
 from ...ir.constant import Array, Constant
 from ...ir.dims import Dim, Truth, compare, product
 from ...ir.graph import Node, Value

@@ -26,8 +26,7 @@ from ...ir.graph import Node, Value
 from ...ir.ops.known import INSTANCE_NORM, LAYER_NORM, RMS_NORM
 from ...ir.ops.rules import normal_axes, normal_axis
 from ...ir.types import DType
-from ..cleanup.canonical.casts import holds_every
-from ..cleanup.canonical.neutral import has_type_of
+from ..cleanup.canonical.neutral import has_type_of, holds_every
 from ..framework.base import PatternPass
 from ..framework.exactness import Exactness
 from ..framework.pattern import Capture, Found, Literal, Match, Pattern, Rule

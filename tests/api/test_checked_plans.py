@@ -8,11 +8,10 @@ import capgraph
 import numpy as np
 import pytest
 from capgraph.capture_options import replay_options
-from capgraph.cli.plans import stages_to_plan
-from capgraph.executors.base import Executable
+from capgraph.cli.commands.show import stages_to_plan
+from capgraph.executors.base import Executable, Request
 from capgraph.executors.cuda.programs import eager_on, graphs_on
-from capgraph.executors.host.programs import graphs as host_graphs
-from capgraph.executors.request import Request
+from capgraph.executors.host.device import graphs as host_graphs
 from capgraph.ir.constant import Array
 from capgraph.ir.graph import Graph, Value
 from capgraph.ir.text.parser import parse

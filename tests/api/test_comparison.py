@@ -3,10 +3,9 @@ from pathlib import Path
 import capgraph
 import numpy as np
 import pytest
-from capgraph.comparing.closeness import OutputError, output_error
+from capgraph.comparing.closeness import OutputError, Tolerance, output_error
 from capgraph.comparing.comparison import compare
 from capgraph.comparing.fitting_inputs import DrawnInputs
-from capgraph.comparing.tolerance import Tolerance
 from capgraph.sources import load_model
 
 from tests.api.models import affine, model, save, with_default, with_foreign_node

@@ -4,8 +4,8 @@ import sys
 from typing import Any
 
 import pytest
-from capgraph.cli.commands import diagnosis as doctor
-from capgraph.cli.commands.diagnosis import examine, find_problems
+from capgraph.cli.commands import doctor
+from capgraph.cli.commands.doctor import examine, find_problems
 
 
 def test_findings_are_plain_data() -> None:
@@ -43,7 +43,7 @@ def test_without_a_driver_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch, fault
 def test_nothing_heavy_is_imported() -> None:
     heavy = "('onnx', 'onnxruntime', 'torch', 'cupy', 'PIL')"
     program = (
-        "import sys; from capgraph.cli.commands.diagnosis import examine; examine(); "
+        "import sys; from capgraph.cli.commands.doctor import examine; examine(); "
         f"sys.exit(any(n in sys.modules for n in {heavy}))"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

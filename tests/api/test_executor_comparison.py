@@ -9,9 +9,9 @@ from capgraph.capture_options import replay_options
 from capgraph.comparing import executor_comparison as module
 from capgraph.comparing.executor_comparison import INFINITE, accuracy
 from capgraph.executors.backends import targets
+from capgraph.executors.base import Request
 from capgraph.executors.cuda.programs import eager_on, graphs_on
-from capgraph.executors.eager import EagerExecutor
-from capgraph.executors.request import Request
+from capgraph.executors.steps import EagerExecutor
 from capgraph.ir.graph import Graph
 from capgraph.ir.text.parser import parse
 from ml_dtypes import bfloat16
@@ -87,7 +87,7 @@ def test_an_executor_that_fails_while_running_is_a_result(monkeypatch: pytest.Mo
     def fail(_self: Any, _inputs: Any) -> dict[str, Any]:
         raise capgraph.ExecutionError("it broke", where="%y", remedy="mend it")
 
-    monkeypatch.setattr("capgraph.executors.eager.EagerExecutable.run", fail)
+    monkeypatch.setattr("capgraph.executors.steps.EagerExecutable.run", fail)
     (result,) = capgraph.compare(affine(), ["eager"], runs=1).results
     assert (result.problem, result.remedy) == ("it broke at %y of model main", "mend it")
 

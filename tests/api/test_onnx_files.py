@@ -5,7 +5,7 @@ import numpy as np
 import onnx
 import pytest
 from capgraph.cli import main
-from capgraph.cli.onnx_files import read_onnx_file, refuse_harming, refuse_overwriting
+from capgraph.cli.files import read_onnx_file, refuse_harming, refuse_overwriting
 
 from tests.api.models import affine, model, save, save_with_data
 

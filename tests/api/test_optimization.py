@@ -4,7 +4,7 @@ import capgraph
 import numpy as np
 import pytest
 from capgraph.frontends.torch.model import TorchModel
-from capgraph.ir.analysis.rounding import ROUNDS_ALL, ROUNDS_NOTHING, Tf32
+from capgraph.ir.analysis.contents import ROUNDS_ALL, ROUNDS_NOTHING, Tf32
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Graph
 from capgraph.ir.node import write
@@ -130,7 +130,7 @@ def test_the_graph_that_runs_is_the_optimized_one() -> None:
 
 
 def test_a_wrong_pass_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capgraph.executors.request.level_pipeline", lambda _: Pipeline(((DropsTheLastAddition(),),)))
+    monkeypatch.setattr("capgraph.executors.base.level_pipeline", lambda _: Pipeline(((DropsTheLastAddition(),),)))
     assert capgraph.optimize(affine()).run({"x": np.ones((1, 3), np.float32)})["y"].tolist() == [[2, 2, 2]]
     with pytest.raises(capgraph.InternalError, match=r"pass drops-the-last-addition changed what .*output y"):
         capgraph.optimize(affine(), verify="numeric")

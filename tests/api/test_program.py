@@ -72,8 +72,8 @@ def test_wherever_memory_runs_out_it_is_our_error(doing: str, monkeypatch: pytes
         raise MemoryError
 
     places = {
-        "compile": "executors.eager.EagerExecutor.compile",
-        "run": "executors.eager.EagerExecutable.run",
+        "compile": "executors.steps.EagerExecutor.compile",
+        "run": "executors.steps.EagerExecutable.run",
         "save_model": "frontends.onnx.exporting.saving.save_model",
         "load_model": "optimization.load_model",
     }

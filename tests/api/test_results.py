@@ -4,7 +4,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from capgraph.cli.results import save_outputs, summarize
+from capgraph.cli.files import save_outputs, summarize
 from capgraph.ir.errors import ResourceError
 
 

@@ -11,6 +11,7 @@ from unittest.mock import patch
 import capgraph
 import pytest
 import torch
+from capgraph.executors.base import Request
 from capgraph.executors.cuda import programs as cuda_programs
 from capgraph.executors.cuda.arrays import frameworks
 from capgraph.executors.cuda.arrays.protocol import DeviceArray
@@ -18,7 +19,6 @@ from capgraph.executors.cuda.arrays.torch import TorchArrays
 from capgraph.executors.cuda.programs import graphs_on
 from capgraph.executors.cuda.run import states
 from capgraph.executors.cuda.run.executable import CudaExecutable
-from capgraph.executors.request import Request
 from capgraph.frontends.torch import tensors
 from capgraph.frontends.torch.tensors import array_of, type_of
 from capgraph.ir.constant import Constant, Residence

@@ -8,9 +8,9 @@ import capgraph
 import numpy as np
 import pytest
 import torch
+from capgraph.executors.base import Request
 from capgraph.executors.cuda import programs as cuda_programs
 from capgraph.executors.cuda.programs import graphs_on
-from capgraph.executors.request import Request
 from capgraph.ir.errors import InputError, UnsupportedError
 from torch import nn
 

@@ -6,9 +6,9 @@ import pytest
 from capgraph import optimize
 from capgraph.executors import backends
 from capgraph.executors.backends import choose_executor, passed_over, targets
-from capgraph.executors.eager import EagerExecutor
+from capgraph.executors.base import Request
 from capgraph.executors.ort.executor import OrtExecutor
-from capgraph.executors.request import Request
+from capgraph.executors.steps import EagerExecutor
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.target import Target
 from capgraph.ir.text.parser import parse

@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 from capgraph.executors.base import Executable, Executor
-from capgraph.executors.eager import EagerExecutor
+from capgraph.executors.steps import EagerExecutor
 from capgraph.ir.builder import Builder
 from capgraph.ir.errors import ExecutionError, InputError
 from capgraph.ir.graph import Graph

@@ -1,6 +1,6 @@
 from itertools import pairwise
 
-from capgraph.executors.step_names import step_name
+from capgraph.executors.progress import step_name
 from capgraph.ir.graph import Node
 from capgraph.ir.text.parser import parse
 

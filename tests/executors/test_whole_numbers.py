@@ -2,7 +2,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capgraph.executors.whole_numbers import whole_number
+from capgraph.executors.signature import whole_number
 
 
 @pytest.mark.parametrize("given", [2, np.int64(2), np.uint8(2), np.array(2)])

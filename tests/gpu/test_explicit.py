@@ -9,9 +9,8 @@ with warnings.catch_warnings(action="ignore"):
     cupy = pytest.importorskip("cupy", reason="programs on a GPU need the package cupy")
 
 import capgraph
-from capgraph.executors.cuda.availability import cuda_problem
 from capgraph.executors.cuda.driver.protocol import KernelCall
-from capgraph.executors.cuda.executor import open_device
+from capgraph.executors.cuda.executor import cuda_problem, open_device
 from capgraph.executors.cuda.kernel_ir.launch import Kernel, KernelLaunch, ScalarArgument
 from capgraph.ir.builder import Builder
 

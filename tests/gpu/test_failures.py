@@ -9,7 +9,7 @@ import pytest
 with warnings.catch_warnings(action="ignore"):
     pytest.importorskip("cupy", reason="programs on a GPU need the package cupy")
 
-from capgraph.executors.cuda.availability import cuda_problem
+from capgraph.executors.cuda.executor import cuda_problem
 
 pytestmark = [
     pytest.mark.filterwarnings("default"),

@@ -9,7 +9,7 @@ import pytest
 with warnings.catch_warnings(action="ignore"):  # what other packages warn of while they load
     pytest.importorskip("cupy", reason="programs on a GPU need the package cupy")
 
-from capgraph.executors.cuda.availability import cuda_problem
+from capgraph.executors.cuda.executor import cuda_problem
 from capgraph.executors.cuda.kernel_ir.launch import Candidate, LibraryCall
 from capgraph.executors.cuda.kernels.attention.attention import lower_attention
 from capgraph.executors.cuda.kernels.conv.convolutions import lower_convolution

@@ -11,8 +11,7 @@ with warnings.catch_warnings(action="ignore"):  # what other packages warn of wh
     pytest.importorskip("nvmath.bindings", reason="products of 8 bits go through nvmath-python")
 
 import capgraph
-from capgraph.executors.cuda.availability import cuda_problem
-from capgraph.executors.cuda.executor import open_device
+from capgraph.executors.cuda.executor import cuda_problem, open_device
 from capgraph.executors.cuda.kernel_ir.launch import Candidate, KernelLaunch, Task
 from capgraph.executors.cuda.kernels.gemm.products import lower_product
 from capgraph.executors.cuda.kernels.gemm.quantized_products import lower_matmul_integer

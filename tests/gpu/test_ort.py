@@ -17,7 +17,7 @@ with warnings.catch_warnings(action="ignore"):
     ort = pytest.importorskip("onnxruntime", reason="the executor is ONNX Runtime")
 
 import capgraph
-from capgraph.executors.eager import EagerExecutor
+from capgraph.executors.steps import EagerExecutor
 from capgraph.frontends.onnx.exporting.saving import save_model
 from capgraph.ir import foreign
 from capgraph.ir.graph import Graph

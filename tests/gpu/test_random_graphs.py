@@ -8,9 +8,9 @@ with warnings.catch_warnings(action="ignore"):
     cupy = pytest.importorskip("cupy", reason="programs on a GPU need the package cupy")
 
 import capgraph
-from capgraph.executors.cuda.availability import cuda_problem
-from capgraph.executors.eager import EagerExecutor
+from capgraph.executors.cuda.executor import cuda_problem
 from capgraph.executors.replay.routing import input_symbols
+from capgraph.executors.steps import EagerExecutor
 from capgraph.ir.errors import CapgraphError
 from capgraph.ir.op import Trait
 from capgraph.passes.framework.exactness import Exactness

@@ -10,7 +10,7 @@ with warnings.catch_warnings(action="ignore"):  # what other packages warn of wh
     cupy = pytest.importorskip("cupy", reason="programs on a GPU need the package cupy")
 
 import capgraph
-from capgraph.executors.cuda.availability import cuda_problem
+from capgraph.executors.cuda.executor import cuda_problem
 from capgraph.executors.cuda.kernel_ir.launch import Candidate, LibraryCall
 from capgraph.executors.cuda.kernels.rnn.recurrent import lower_recurrent
 from capgraph.executors.cuda.run.device import CudaDevice

@@ -1,4 +1,4 @@
-from capgraph.ir.analysis.rounding import ROUNDS_ALL, ROUNDS_NOTHING, Tf32
+from capgraph.ir.analysis.contents import ROUNDS_ALL, ROUNDS_NOTHING, Tf32
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Graph
 

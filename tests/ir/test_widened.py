@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from capgraph.ir.analysis.widened import widened, widened_array
+from capgraph.ir.analysis.extract import widened, widened_array
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.text.parser import parse

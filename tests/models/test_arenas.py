@@ -2,7 +2,7 @@
 
 import pytest
 from capgraph.executors.host.kernels import scratch_bytes
-from capgraph.executors.host.moving import FRESH_BYTES
+from capgraph.executors.host.memory import FRESH_BYTES
 from capgraph.ir.graph import Graph
 from capgraph.ir.target import HOST
 from capgraph.passes.catalog import level_pipeline

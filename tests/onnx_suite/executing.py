@@ -20,11 +20,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from capgraph.cli.commands.pass_choice import DEFAULT_LEVEL, LEVELS
+from capgraph.cli.commands.arguments import DEFAULT_LEVEL, LEVELS
 from capgraph.executors.backends import choose_executor
+from capgraph.executors.base import Request, check_device
 from capgraph.executors.ort.executor import WHOLE
 from capgraph.executors.ort.library import failures, onnxruntime
-from capgraph.executors.request import Request, check_device
 from capgraph.frontends.onnx.backend import CapgraphBackendRep
 from capgraph.frontends.onnx.importing.importer import ImportedModel
 from capgraph.ir.errors import ExecutionError, UnsupportedError

@@ -3,7 +3,7 @@
 from math import prod
 
 from capgraph.ir.dims import symbol
-from capgraph.passes.cleanup.canonical.axis_groups import axis_groups
+from capgraph.passes.cleanup.canonical.views import axis_groups
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -3,7 +3,7 @@
 from math import prod
 
 import numpy as np
-from capgraph.passes.cleanup.canonical.carried import after_reshape, before_reshape, units_as_in_result, units_in_place
+from capgraph.passes.cleanup.canonical.views import after_reshape, before_reshape, units_as_in_result, units_in_place
 from hypothesis import given
 from hypothesis import strategies as st
 

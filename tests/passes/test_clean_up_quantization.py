@@ -2,7 +2,7 @@
 
 import pytest
 from capgraph.ir.text.parser import parse
-from capgraph.passes.cleanup.fold_constants import FoldConstants
+from capgraph.passes.cleanup.redundancy import FoldConstants
 from capgraph.passes.framework.pipeline import Pipeline
 from capgraph.passes.quantize.clean_up_quantization import CleanUpQuantization
 from hypothesis import given

@@ -7,7 +7,7 @@ from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native
 from capgraph.ir.text.parser import parse
 from capgraph.ir.text.printer import print_graph
-from capgraph.passes.cleanup.cse import Cse
+from capgraph.passes.cleanup.redundancy import Cse
 from capgraph.passes.framework.pipeline import Pipeline
 
 from tests.passes.checking import check_pass

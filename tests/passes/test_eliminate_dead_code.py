@@ -1,4 +1,4 @@
-from capgraph.passes.cleanup.eliminate_dead_code import EliminateDeadCode
+from capgraph.passes.cleanup.redundancy import EliminateDeadCode
 
 from tests.passes.checking import check_pass
 

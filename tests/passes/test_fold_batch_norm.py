@@ -1,7 +1,7 @@
 """Batch norm goes into the convolution or product beside it, and stays where that would not mean the same."""
 
 import pytest
-from capgraph.passes.fold.fold_batch_norm import FoldBatchNorm
+from capgraph.passes.fold.batch_norm import FoldBatchNorm
 
 from tests.passes.checking import check_pass
 

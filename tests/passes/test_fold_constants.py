@@ -5,7 +5,7 @@ from textwrap import dedent
 import numpy as np
 import pytest
 from capgraph.ir.text.parser import parse
-from capgraph.passes.cleanup.fold_constants import FoldConstants
+from capgraph.passes.cleanup.redundancy import FoldConstants
 from capgraph.passes.framework.pipeline import Pipeline
 
 from tests.passes.checking import check_pass

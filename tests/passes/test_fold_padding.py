@@ -1,7 +1,7 @@
 """Zeros around a tensor become padding, where padding means zeros that are counted."""
 
 import pytest
-from capgraph.passes.fold.fold_padding import FoldPadding
+from capgraph.passes.fold.windows import FoldPadding
 
 from tests.passes.checking import check_pass
 

@@ -1,7 +1,7 @@
 """Pools over whole images are reductions; pools that leave anything out, or count padding, are not."""
 
 import pytest
-from capgraph.passes.fold.global_pooling import GlobalPooling
+from capgraph.passes.fold.windows import GlobalPooling
 
 from tests.passes.checking import check_pass
 

@@ -3,8 +3,8 @@
 import pytest
 from capgraph.ir.text.parser import parse
 from capgraph.passes.cleanup.canonicalize import Canonicalize
-from capgraph.passes.cleanup.eliminate_dead_code import EliminateDeadCode
-from capgraph.passes.fold.merge_rotary import MergeRotary
+from capgraph.passes.cleanup.redundancy import EliminateDeadCode
+from capgraph.passes.fold.rotary import MergeRotary
 from capgraph.passes.framework.pipeline import Pipeline
 
 from tests.passes.checking import check_pass

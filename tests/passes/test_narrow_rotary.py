@@ -1,7 +1,7 @@
 """Rotations in f32 of smaller floats."""
 
 import pytest
-from capgraph.passes.fold.narrow_rotary import NarrowRotary
+from capgraph.passes.fold.rotary import NarrowRotary
 
 from tests.passes.checking import check_pass
 

@@ -14,9 +14,7 @@ from capgraph.ir.text.parser import parse
 from capgraph.ir.text.printer import print_graph
 from capgraph.passes.catalog import pipeline
 from capgraph.passes.cleanup.canonicalize import Canonicalize
-from capgraph.passes.cleanup.cse import Cse
-from capgraph.passes.cleanup.eliminate_dead_code import EliminateDeadCode
-from capgraph.passes.cleanup.fold_constants import FoldConstants
+from capgraph.passes.cleanup.redundancy import Cse, EliminateDeadCode, FoldConstants
 from capgraph.passes.framework.base import Pass
 from capgraph.passes.framework.exactness import Exactness
 from capgraph.passes.framework.numeric import Samples

@@ -8,7 +8,7 @@ from capgraph.ir.graph import Graph, Value
 from capgraph.ir.ops import native
 from capgraph.ir.types import DType, TensorType
 from capgraph.passes.catalog import launch_pipeline
-from capgraph.passes.fold.spread_batch_norm import SpreadBatchNorm
+from capgraph.passes.fold.batch_norm import SpreadBatchNorm
 from capgraph.passes.framework.pipeline import Pipeline
 
 from tests.passes.checking import check_pass

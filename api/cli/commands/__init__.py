@@ -1,7 +1,7 @@
 """The commands of the command line, one file each: it has a `COMMAND`, which stands in the list below."""
 
 from . import bisect, compare, doctor, optimize, run, show, tuning_cache
-from .base import Command
+from .arguments import Command
 
 COMMANDS: tuple[Command, ...] = (
     run.COMMAND,

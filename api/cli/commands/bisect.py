@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...comparing.tables import json_text
 from ...executors.progress import Progress
-from .arguments import add_dims, add_inputs, positive, size
-from .base import Command
-from .pass_choice import add_passes, chosen_pipeline
+from .arguments import Command, add_dims, add_inputs, add_passes, chosen_pipeline, positive, size
 
 if TYPE_CHECKING:
     from ...ir.graph import Graph
@@ -40,8 +38,8 @@ def run(arguments: Namespace) -> None:
     """Looks for the first wrong rewrite and says where it is."""
     from ...passes.framework.bisect import bisect
     from ...sources import load_model
-    from ..onnx_files import refuse_harming
-    from ..plans import stages_to_plan
+    from ..files import refuse_harming
+    from .show import stages_to_plan
 
     pipeline = chosen_pipeline(arguments) if arguments.executor is None else None
     if arguments.output is not None and arguments.output.is_dir():

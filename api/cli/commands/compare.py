@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from ...comparing.tables import Cell, Table, json_text
 from ...executors.progress import Progress
-from .arguments import add_dims, add_inputs, add_tolerance, chosen_tolerance, positive
-from .base import Command
-from .check_text import check_text
-from .pass_choice import DEFAULT_LEVEL, LEVELS
+from .arguments import (
+    DEFAULT_LEVEL,
+    LEVELS,
+    Command,
+    add_dims,
+    add_inputs,
+    add_tolerance,
+    check_text,
+    chosen_tolerance,
+    positive,
+)
 
 if TYPE_CHECKING:
     from ...comparing.executor_comparison import ExecutorComparison, ExecutorResult
@@ -48,7 +55,7 @@ def run(arguments: Namespace) -> None:
         return
     from ...comparing.executor_comparison import compare
     from ...ir.errors import ExecutionError
-    from ..onnx_files import refuse_harming
+    from ..files import refuse_harming
 
     if arguments.html is not None:
         refuse_harming(arguments.model, [arguments.html])

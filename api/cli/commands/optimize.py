@@ -14,10 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 from ...comparing.tables import Cell, Table, json_text
 from ...executors.progress import Progress
-from .arguments import add_inputs, add_tolerance, chosen_tolerance, count, positive, size
-from .base import Command
-from .check_text import check_text
-from .pass_choice import DEFAULT_LEVEL, add_passes, chosen_pipeline
+from .arguments import (
+    DEFAULT_LEVEL,
+    Command,
+    add_inputs,
+    add_passes,
+    add_tolerance,
+    check_text,
+    chosen_pipeline,
+    chosen_tolerance,
+    count,
+    positive,
+    size,
+)
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -72,9 +81,9 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> None:
     """Optimizes the model, writes it, and says what became of it."""
     from ...frontends.onnx.files.operator_counts import not_standard, operator_counts
-    from ...frontends.onnx.files.versions import opset_of
+    from ...frontends.onnx.files.writing import opset_of
     from ...inputs import check_dims
-    from ..onnx_files import read_onnx_file
+    from ..files import read_onnx_file
 
     pipeline, sizes = chosen_pipeline(arguments), dict(arguments.dim)
     _refuse_unread(arguments)
@@ -142,7 +151,7 @@ def _fixed(graph: "Graph", sizes: Mapping[str, int]) -> "Graph":
 
 
 def _refuse_overwriting(files: Sequence[Path], arguments: Namespace) -> None:
-    from ..onnx_files import refuse_overwriting
+    from ..files import refuse_overwriting
 
     refuse_overwriting(files, arguments.output)
     if arguments.session_options:
@@ -204,7 +213,7 @@ def _version_notes(graph: "Graph", model: "ModelProto") -> list[str]:
     """Where the file's versions are not those of IN, and what its opset has no operators for."""
     from ...frontends.onnx.exporting.parts import PARTS
     from ...frontends.onnx.files.metadata import opset_reason, written_as_parts
-    from ...frontends.onnx.files.versions import opset_of, source_ir_version
+    from ...frontends.onnx.files.writing import opset_of, source_ir_version
 
     notes = [reason] if (reason := opset_reason(model)) else []
     if model.ir_version > source_ir_version(graph):
@@ -238,7 +247,7 @@ def _write(
     from ...frontends.onnx.context.dialect import Dialect
     from ...frontends.onnx.exporting.saving import save_model
     from ...frontends.onnx.files.metadata import own_metadata
-    from ...frontends.onnx.files.output_files import file_to_write, part_prefix
+    from ...frontends.onnx.files.writing import file_to_write, part_prefix
     from ...ir.errors import ResourceError
 
     output, dialect = file_to_write(arguments.output), Dialect(arguments.target)

@@ -9,8 +9,7 @@ from typing import Any
 
 from ...comparing.tables import Table, json_text
 from ...executors.progress import Progress
-from .arguments import add_dims, assignment, count, positive
-from .base import Command
+from .arguments import Command, add_dims, assignment, count, positive
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -38,7 +37,7 @@ def run(arguments: Namespace) -> None:
     from ...comparing.fitting_inputs import asked_sizes, run_on, sizes_of
     from ...inputs import RANDOM, gather_inputs
     from ...optimization import optimize
-    from ..results import summarize
+    from ..files import summarize
 
     start = time.perf_counter()
     with Progress(f"importing {arguments.model.name}"):
@@ -76,8 +75,7 @@ def run(arguments: Namespace) -> None:
 
 
 def _written(outputs: Mapping[str, Any], arguments: Namespace) -> list[Path]:
-    from ..onnx_files import refuse_harming
-    from ..results import save_outputs
+    from ..files import refuse_harming, save_outputs
 
     return save_outputs(outputs, arguments.output, lambda paths: refuse_harming(arguments.model, paths))
 

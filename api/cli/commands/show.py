@@ -1,4 +1,4 @@
-"""`capgraph show`: a model as text, what it is made of, or the plan of a recorded program."""
+"""`capgraph show`: a model as text, what it is made of, or the plan of a recorded program, made without the device."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
@@ -7,11 +7,65 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...comparing.tables import Cell, Table, json_text
-from .arguments import add_dims
-from .base import Command
+from ...executors.base import check_device, is_cuda, pipeline_for
+from ...executors.replay.modes import CaptureMode
+from ...executors.replay.options import ReplayOptions
+from ...executors.replay.planning import capture_policy
+from ...ir.graph import Graph
+from ...ir.plan import Plan
+from ...ir.target import CUDA, HOST
+from ...passes.framework.base import Pass
+from ...passes.planning.lowering import Lowering, masking_stages, planning_pipeline
+from .arguments import Command, add_dims
 
 if TYPE_CHECKING:
     from ...ir.graph import Graph
+
+_MODE = CaptureMode.FULL_AND_PIECEWISE
+
+
+def stages_to_plan(device: str, sizes: Mapping[str, int]) -> tuple[tuple[Pass, ...], ...]:
+    """The passes of a recorded program on `device` from an optimized graph to the plan of a bucket of these sizes.
+
+    On a GPU those for kernels of capgraph's own on the chip that is taken where there is none.
+    """
+    policy = capture_policy(ReplayOptions(), _MODE, sizes)
+    if is_cuda(device):
+        from ...executors.cuda.lower.lowering import Backend
+        from ...executors.cuda.programs import lowering_for
+
+        planning = planning_pipeline(sizes, CUDA, policy, lowering_for(Backend(), policy))
+    else:
+        check_device(device)
+        planning = planning_pipeline(sizes, HOST, policy, Lowering())
+    return (*masking_stages(sizes), *planning.stages)
+
+
+Lines = dict[int, tuple[str, ...]]
+"""Texts by the index of a step."""
+
+
+def shown_plan(graph: Graph, device: str, sizes: Mapping[str, int]) -> tuple[Plan, Lines, Lines]:
+    """What a recorded program plans for `graph` at level 2; the names of each step's candidates; the first's launches.
+
+    On a GPU those are kernels of capgraph's own on the chip that is taken where there is none; the host has none.
+    Raises `UnsupportedError` for a device that is not known, and as `make_plan` does for sizes that do not fit.
+    """
+    optimized, _ = pipeline_for(2, device).applied(graph)
+    if not is_cuda(device):
+        from ...executors.host.device import host_planning
+
+        check_device(device)
+        return host_planning(ReplayOptions()).of(optimized)(sizes, _MODE), {}, {}
+    from ...executors.cuda.kernel_ir.printing import launch_lines
+    from ...executors.cuda.lower.lowering import Backend
+    from ...executors.cuda.programs import cuda_planning
+
+    backend = Backend()
+    plan = cuda_planning(backend, ReplayOptions()).of(optimized)(sizes, _MODE)
+    lowered = {each.step.index: each.candidates for each in backend.lower(plan)}
+    names = {index: tuple(each.name for each in candidates) for index, candidates in lowered.items()}
+    return plan, names, {index: tuple(launch_lines(found[0])) for index, found in lowered.items() if found}
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -51,7 +105,6 @@ def _plan_text(graph: "Graph", arguments: Namespace) -> str:
     """The plan for the sizes that are given, small ones elsewhere."""
     from ...ir.text.plan_printer import print_plan
     from ...passes.framework.numeric import draw_sizes
-    from ..plans import shown_plan
 
     sizes = {**draw_sizes(graph), **dict(arguments.dim)}
     return print_plan(*shown_plan(graph, arguments.device, sizes)).removesuffix("\n")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...comparing.tables import json_text
 from ...ir.errors import InputError
-from .base import Command
+from .arguments import Command
 
 if TYPE_CHECKING:
     from ...executors.cuda.run.selection import TuningCache

@@ -77,7 +77,7 @@ def _facts(programs: Sequence[Program]) -> dict[str, Any]:
     said = [line for line in lines if line.startswith(_FALLBACKS) and not line.endswith(_USUAL)]
     return {
         "programs": len(programs),
-        "pieces": sum(each.segments for each in buckets),
+        "segments": sum(each.segments for each in buckets),
         "launches": sum(each.kernels for each in buckets),
         "eager_steps": sum(each.eager_steps for each in buckets),
         "eager_calls": sum(each.counters.eager_calls for each in stats),
@@ -92,7 +92,7 @@ def _facts_of_inductor(call: Call) -> dict[str, Any]:
         call()
         torch.cuda.synchronize()
     skips = int(torch._dynamo.utils.counters["inductor"]["cudagraph_skips"])
-    return {"pieces": replays[0], "skips": skips, "is_one": replays[0] == 1 and not skips}
+    return {"segments": replays[0], "skips": skips, "is_one": replays[0] == 1 and not skips}
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a model becomes on a GPU, found without one: launches, pieces, and what would be left to the host.
+"""What a model becomes on a GPU, found without one: launches, segments, and what would be left to the host.
 
     python -m benchmarks.gpu.sweep.planned [NAME ...] [--full] [--dtype float16]
 
@@ -31,10 +31,10 @@ LIBRARIES = frozenset({"cublaslt", "cudnn"})
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """Launches of a plan, its recorded pieces, and the steps on the host with the reason for each; foreign nodes."""
+    """Launches of a plan, its recorded segments, and the steps on the host with the reason for each; foreign nodes."""
 
     launches: int
-    pieces: int
+    segments: int
     on_host: Counter[str]
     foreign: dict[str, int]
 
@@ -59,8 +59,8 @@ def planned(graph: Graph, libraries: frozenset[str] = LIBRARIES) -> Planned:
             launches += 1
             if isinstance(launch, HostCall):
                 on_host[f"{ways.step.node.op.name}: {launch.reason}"] += 1
-    pieces = sum(segment.is_captured for segment in plan.segments)
-    return Planned(launches, pieces, on_host, {name: len(nodes) for name, nodes in foreign_nodes(graph).items()})
+    segments = sum(segment.is_captured for segment in plan.segments)
+    return Planned(launches, segments, on_host, {name: len(nodes) for name, nodes in foreign_nodes(graph).items()})
 
 
 def main() -> int:
@@ -81,7 +81,7 @@ def main() -> int:
             print(f"{name:36} FAILS {type(error).__name__}: {' '.join(str(error).split())[:700]}", flush=True)
             continue
         seconds = time.perf_counter() - begin
-        print(f"{name:36} {found.launches:5} launches {found.pieces:3} pieces {seconds:6.1f} s", flush=True)
+        print(f"{name:36} {found.launches:5} launches {found.segments:3} segments {seconds:6.1f} s", flush=True)
         for what, count in [*found.on_host.items(), *found.foreign.items()]:
             print(f"{'':36}   {count} x {what}", flush=True)
     return 1 if failed else 0

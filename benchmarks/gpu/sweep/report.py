@@ -40,7 +40,7 @@ def table(rows: Sequence[Row]) -> list[str]:
     """Lines of text. The ratios are those of `optimize` and of torch.compile with our backend to reduce-overhead."""
     grouped = cases(rows)
     times = " ".join(f"{name:>9}" for name in ("optimize", "compile", "reduce-o", "eager"))
-    facts = f"{'launches':>8} {'pieces':>6} {'theirs':>6} {'error':>8} {'own':>8}"
+    facts = f"{'launches':>8} {'segments':>8} {'theirs':>6} {'error':>8} {'own':>8}"
     lines = [f"{'model':34} {'dtype':8} {'b':>2} {times} {'ratio':>6} {'ratio2':>6} {facts}  remarks"]
     lines += [_line(key, doors) for key, doors in sorted(grouped.items())]
     return lines + _summary(grouped)
@@ -49,7 +49,7 @@ def table(rows: Sequence[Row]) -> list[str]:
 def _line(key: tuple[str, str, int], doors: Mapping[str, Row]) -> str:
     ours, other = doors.get("optimize", {}), doors.get("reduce-overhead", {})
     times = " ".join(_number(doors.get(name, {}).get("us"), 9, 1) for name in _TIMED)
-    facts = f"{ours.get('launches', '-'):>8} {ours.get('pieces', '-'):>6} {other.get('pieces', '-'):>6}"
+    facts = f"{ours.get('launches', '-'):>8} {ours.get('segments', '-'):>8} {other.get('segments', '-'):>6}"
     errors = f"{_number(ours.get('error'), 8, -1)} {_number(ours.get('own'), 8, -1)}"
     ratio = " ".join(_number(_ratio(doors, name), 6, 2) for name in _OURS)
     return f"{key[0]:34} {key[1]:8} {key[2]:>2} {times} {ratio} {facts} {errors}  {'; '.join(_remarks(doors))}".rstrip()
@@ -85,7 +85,7 @@ def _of_ours(name: str, row: Row) -> list[str]:
     if row.get("is_right") is False:
         found.append(f"{name} wrong: {row['error']:.1e} beside {row['own']:.1e} {row.get('problem', '')}".strip())
     if row.get("is_one") is False:
-        steps = f"{row['programs']} programs, {row['pieces']} pieces, {row['eager_steps']} steps outside"
+        steps = f"{row['programs']} programs, {row['segments']} segments, {row['eager_steps']} steps outside"
         found.append(f"{name}: {steps}")
     found += [f"on the host: {step[:80]}" for step in row.get("host_steps", ())[:3] if name == "optimize"]
     return found

@@ -232,7 +232,8 @@ def wait() -> None:
 
 def _lock_measurements(lock: GpuLock) -> None:
     """Whoever measures to choose, capgraph or inductor, has the GPU to itself meanwhile."""
-    from capgraph.executors.cuda.run import profiling, selection
+    from capgraph.executors.cuda.run import profile as profiling
+    from capgraph.executors.cuda.run import selection
     from torch._inductor.runtime import benchmarking
 
     selection.graph_seconds = lock.around(selection.graph_seconds)

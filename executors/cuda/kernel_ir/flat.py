@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from .launch import Chip, Kernel, KernelLaunch
 from .layouts import Layout, Space, index_lines, index_type, offset_text
-from .program import Fetch, Item, KernelProgram, Load, Value
+from .program import Fetch, Item, KernelProgram, KernelValue, Load
 
 VECTOR_BYTES = 16
 MOST_ELEMENTS = 8
@@ -205,7 +205,7 @@ def is_uniform(walk: IndexWalk, load: Load) -> bool:
     return not walk.tensors[f"p_{load.text}"].inner and (indices is None or not indices.inner)
 
 
-def element_lines(walk: IndexWalk, program: KernelProgram, wanted: Collection[Value], suffix: str) -> list[str]:
+def element_lines(walk: IndexWalk, program: KernelProgram, wanted: Collection[KernelValue], suffix: str) -> list[str]:
     """Statements for element `w` of a vector: what the loads and coordinates among the values `wanted` are there."""
     lines: list[str] = []
     for load in program.loads:

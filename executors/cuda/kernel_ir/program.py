@@ -37,7 +37,7 @@ class Lookup:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Value(Name):
+class KernelValue(Name):
     """What a program knows by a name at each index."""
 
     operands: tuple[Name | None, ...] = field(default=(), kw_only=True)
@@ -45,13 +45,13 @@ class Value(Name):
     __hash__ = object.__hash__
 
     @property
-    def uses(self) -> "list[Value]":
+    def uses(self) -> "list[KernelValue]":
         """The values among its operands."""
-        return [each for each in self.operands if isinstance(each, Value)]
+        return [each for each in self.operands if isinstance(each, KernelValue)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Load(Value):
+class Load(KernelValue):
     """A tensor that is read at each index: from memory, through a `lookup`, or from literals in a `table`."""
 
     layout: Layout
@@ -60,14 +60,14 @@ class Load(Value):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Coordinate(Value):
+class Coordinate(KernelValue):
     """A sum of indices, each times its stride, such as the index along one axis; its layout has no memory behind it."""
 
     layout: Layout
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Item(Value):
+class Item(KernelValue):
     """A value that is computed: `form` of its operands."""
 
     form: str
@@ -184,7 +184,7 @@ class KernelProgram:
     # ---- what is known of it
 
     @property
-    def values(self) -> list[Value]:
+    def values(self) -> list[KernelValue]:
         """All values, each behind those that it uses."""
         return [*self.loads, *self.coordinates, *self.items]
 

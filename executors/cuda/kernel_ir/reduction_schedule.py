@@ -6,7 +6,7 @@ from typing import TypeGuard
 
 from .flat import reaches_of, vector_width
 from .layouts import Layout, Space
-from .program import Fetch, Item, KernelProgram, Load, Reduction, Value
+from .program import Fetch, Item, KernelProgram, KernelValue, Load, Reduction
 from .types import Name
 
 
@@ -19,8 +19,8 @@ class ReductionSchedule:
 
     def __init__(self, program: KernelProgram) -> None:
         self.program = program
-        self.row_values: set[Value] = set()
-        self.stages: dict[Value, int] = {}
+        self.row_values: set[KernelValue] = set()
+        self.stages: dict[KernelValue, int] = {}
         self._classify()
         kept = [axis for axis in range(len(program.domain)) if axis not in program.reduced]
         whole, leader = program.space(), self._leader()
@@ -48,7 +48,7 @@ class ReductionSchedule:
             else:
                 self._add(item, stage, is_row and (not isinstance(item, Fetch) or self._is_fixed(item.layout)))
 
-    def _add(self, value: Value, stage: int, is_row: bool) -> None:
+    def _add(self, value: KernelValue, stage: int, is_row: bool) -> None:
         self.stages[value] = stage
         if is_row:
             self.row_values.add(value)
@@ -88,20 +88,20 @@ class ReductionSchedule:
         """How many stages read elements."""
         return sum(bool(self.targets(stage)) for stage in range(self.last + 1))
 
-    def targets(self, stage: int) -> set[Value]:
+    def targets(self, stage: int) -> set[KernelValue]:
         """The element values that reductions read in the pass of a stage; in the last one also results."""
         found: set[Name] = {value for reduction in self.reductions(stage) for value in reduction.uses}
         if stage == self.last:
             found |= {self.program.stores[index].value for index in self.element_stores}
         return {value for value in found if self.is_element(value)}
 
-    def is_element(self, value: Name) -> TypeGuard[Value]:
+    def is_element(self, value: Name) -> TypeGuard[KernelValue]:
         """Whether it is a value of each element."""
-        return isinstance(value, Value) and value not in self.row_values
+        return isinstance(value, KernelValue) and value not in self.row_values
 
-    def closure(self, targets: Iterable[Value], known: Collection[Value] = ()) -> set[Value]:
+    def closure(self, targets: Iterable[KernelValue], known: Collection[KernelValue] = ()) -> set[KernelValue]:
         """The element values that have to be computed for `targets` where `known` ones are there already."""
-        found, pending = set[Value](), list(targets)
+        found, pending = set[KernelValue](), list(targets)
         while pending:
             value = pending.pop()
             if value not in found and value not in known and self.is_element(value):
@@ -109,7 +109,7 @@ class ReductionSchedule:
                 pending += value.uses
         return found
 
-    def uses(self, values: Iterable[Value]) -> set[Value]:
+    def uses(self, values: Iterable[KernelValue]) -> set[KernelValue]:
         """The element values that `values` use."""
         return {use for value in values for use in value.uses if self.is_element(use)}
 
@@ -143,17 +143,17 @@ class ReductionSchedule:
         return max((len(kept) for _, kept in schedule(self)), default=0)
 
 
-def schedule(analysis: ReductionSchedule) -> list[tuple[set[Value], list[Item]]]:
+def schedule(analysis: ReductionSchedule) -> list[tuple[set[KernelValue], list[Item]]]:
     """For the pass of each stage over registers: the element values that it computes, and those kept for later ones."""
-    computed: list[set[Value]] = []
-    done = set[Value]()
+    computed: list[set[KernelValue]] = []
+    done = set[KernelValue]()
     for stage in range(analysis.last + 1):
         needed = analysis.closure(analysis.targets(stage), known=done)
         computed.append(needed)
         done.update(value for value in needed if isinstance(value, Item))
-    passes: list[tuple[set[Value], list[Item]]] = []
+    passes: list[tuple[set[KernelValue], list[Item]]] = []
     for stage, needed in enumerate(computed):
-        later = set[Value]()
+        later = set[KernelValue]()
         for other in range(stage + 1, analysis.last + 1):
             later |= analysis.uses(computed[other]) | analysis.targets(other)
         passes.append((needed, [item for item in analysis.program.items if item in later & needed]))

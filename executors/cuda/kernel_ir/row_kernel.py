@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from .flat import IndexWalk, TensorAccess, element_lines, item_lines, load_lines, offsets_type, table_lines, tensors_of
 from .layouts import Space, index_lines, offset_text
-from .program import Item, Load, Reduction, Value
+from .program import Item, KernelValue, Load, Reduction
 from .reduction_schedule import ReductionSchedule, schedule
 from .thread_groups import ThreadGroup
 from .types import Name
@@ -141,7 +141,7 @@ class RowKernel:
         known = self.analysis.row_values.intersection(used)
         return [f"const {each.ctype} {each.text} = {each.text}_[{index}];" for each in self._in_order(known)]
 
-    def _in_order(self, values: Collection[Value]) -> list[Value]:
+    def _in_order(self, values: Collection[KernelValue]) -> list[KernelValue]:
         return [value for value in self.program.values if value in values]
 
     def _row_operands(self) -> list[str]:
@@ -151,7 +151,7 @@ class RowKernel:
         body = [f"{each.text}_[e] = {self._row_operand(each)};" for each in operands]
         return [*lines, *self._for_each_row(body)]
 
-    def _row_operand(self, value: Value) -> str:
+    def _row_operand(self, value: KernelValue) -> str:
         if isinstance(value, Load):
             return self._row_load(value)
         return f"b_{value.text} + e * {self._step(value.text)}"
@@ -241,7 +241,7 @@ class RowKernel:
 
     # ---- passes over the elements
 
-    def _loads(self, wanted: Collection[Value]) -> list[Load]:
+    def _loads(self, wanted: Collection[KernelValue]) -> list[Load]:
         return [load for load in self.program.loads if load in wanted and not load.table]
 
     def _registers(self, loads: Sequence[Load], rounds: int) -> list[str]:
@@ -302,7 +302,7 @@ class RowKernel:
         head = [f"{walk.tensors[f'r{index}'].pack} y{index};" for index in stores]
         head.append(f"{_UNROLL} for (int w = 0; w < {walk.width}; w++) {{")
         lines = element_lines(walk, self.program, needed, "[u]")
-        recalled = (analysis.uses(needed) | targets) - needed if self.in_registers else set[Value]()
+        recalled = (analysis.uses(needed) | targets) - needed if self.in_registers else set[KernelValue]()
         lines += [
             f"const {each.ctype} {each.text} = k_{each.text}[u * {walk.width} + w];"
             for each in sorted(recalled, key=lambda value: value.text)

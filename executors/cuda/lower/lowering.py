@@ -1,6 +1,6 @@
 """From the steps of a plan to launches as plain data: which families of kernels know an op, and what each proposes.
 
-A family is a module with a table `LOWERINGS`. Every family that has the op is asked, in the order of `families.py`;
+A family is a module with a table `LOWERINGS`. Every family that has the op is asked, in the order of `families`;
 where all decline, the step runs on the host by its op's NumPy meaning, for a reason that reports name.
 """
 
@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from ....ir.analysis.contents import any_constant_of
-from ....ir.analysis.rounding import ROUNDS_NOTHING, Tf32
+from ....ir.analysis.contents import ROUNDS_NOTHING, Tf32, any_constant_of
 from ....ir.constant import Constant
 from ....ir.graph import Graph, Node, Value
 from ....ir.op import Trait
@@ -39,11 +38,22 @@ other op the meaning decides what nothing gives: zeros, or an error."""
 
 
 @cache
+def families() -> tuple[Mapping[str, Lowering], ...]:
+    """All families in the order in which they are asked: heavy ops first, then what is generated for any op."""
+    from ..kernels import tables
+    from ..kernels.attention import attention
+    from ..kernels.conv import convolutions, deformed, quantized
+    from ..kernels.gemm import einsums, gemv, grouped_products, products, quantized_products
+    from ..kernels.rnn import recurrent
+
+    heavy = (products, quantized_products, einsums, grouped_products, gemv, convolutions, quantized, deformed)
+    return tuple(family.LOWERINGS for family in (*heavy, attention, recurrent, tables))
+
+
+@cache
 def families_of(op: str) -> tuple[Lowering, ...]:
     """The lowerings that know an op."""
-    from .families import FAMILIES  # late: they load with the first step that is lowered
-
-    return tuple(table[op] for table in FAMILIES if op in table)
+    return tuple(table[op] for table in families() if op in table)
 
 
 @dataclass(frozen=True, slots=True)

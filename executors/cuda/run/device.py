@@ -16,8 +16,8 @@ from ....ir.errors import UnsupportedError
 from ....ir.foreign import tensor_meaning_of
 from ....ir.graph import Node
 from ....ir.plan import Plan, Step, contiguous_strides
+from ...progress import step_name
 from ...replay.recorder import Arena
-from ...step_names import step_name
 from ..arrays.frameworks import HOST_ARRAYS, open_framework
 from ..arrays.protocol import DeviceArray, Framework, Shape
 from ..driver.compiler import Compiled, Compiler, Failed

@@ -10,8 +10,8 @@ from ....ir.graph import Graph
 from ....ir.plan import Plan
 from ....ir.random_state import RandomState, keyed
 from ...base import Coverage
-from ...eager import EagerExecutable
 from ...signature import Signature
+from ...steps import EagerExecutable
 from .bound_plan import CudaPlan
 from .device import CudaDevice
 

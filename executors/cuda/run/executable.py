@@ -17,8 +17,7 @@ from ..arrays.protocol import DeviceArray, Framework
 from .device import CudaDevice
 from .eager import CudaEagerExecutable
 from .fast_path import FastPath, fast_path_for
-from .profile import Profile
-from .profiling import profile
+from .profile import Profile, profile
 
 
 class CudaExecutable:

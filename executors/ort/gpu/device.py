@@ -12,8 +12,8 @@ from ...cuda.kernel_ir.launch import Argument, Launch, LibraryCall
 from ...cuda.run.bound_plan import CudaPlan
 from ...cuda.run.device import CudaDevice
 from ...cuda.run.recorder import pointers_of
+from ...progress import step_name
 from ...replay.recorder import Arena, Pointer
-from ...step_names import step_name
 from .library import LIBRARY, SubgraphBackend, SubgraphLibrary
 from .session import Binding, SubgraphSession
 

@@ -17,11 +17,9 @@ from ....ir.op import Trait
 from ....ir.ops import native
 from ....ir.run_order import in_run_order
 from ....ir.types import DType, TensorType, Type, type_symbols
-from ..session import Written
-from ..sizes import size_givers
-from ..support import Support, is_free
-from .provider import Provider
-from .session import off_device, opened_on
+from ..session import Support, Written, is_free
+from ..wrong_numbers import size_givers
+from .session import Provider, off_device, opened_on
 
 OPSETS = (None, 20)
 """At which opsets kernels are looked for (None: the dialect's). A kernel of a GPU is often registered for an older

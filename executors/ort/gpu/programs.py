@@ -11,19 +11,17 @@ from ....ir.target import Target
 from ....passes.planning.lowering import Lowering
 from ....passes.planning.partition import CapturePolicy
 from ....passes.planning.planner import PlanPolicy, make_plan
-from ...base import Executor
-from ...cuda.availability import checked_index
-from ...cuda.executor import CudaEagerExecutor, CudaExecutor, open_device
+from ...base import Executor, Request
+from ...cuda.executor import CudaEagerExecutor, CudaExecutor, checked_index, open_device
 from ...cuda.run.eager import SizedPlanner
 from ...replay.dispatcher import Planner
 from ...replay.modes import CaptureMode, InputPolicy
 from ...replay.options import ReplayOptions
 from ...replay.planning import capture_policy, replayed
-from ...request import Request
 from ..library import required
 from .device import OrtDevice
 from .executable import OneThreadExecutor
-from .provider import Provider, cuda_provider
+from .session import Provider, cuda_provider
 from .sessions import in_sessions
 from .target import ORT_ON_CUDA
 

@@ -1,17 +1,145 @@
-"""A subgraph of a graph in a session over fixed memory: run, or recorded under a number and replayed."""
+"""A subgraph in a session over fixed memory: run, or recorded under a number and replayed.
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Any
+ONNX Runtime replays whatever it has recorded under a number, whatever is bound: with another shape or other memory it
+would read and write the old one in silence. So a number is taken once, and checked on every replay.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from ....frontends.onnx.contrib.group import Operator
 from ....frontends.onnx.tensors import element_number
-from ....ir.errors import CapgraphError, ExecutionError, UnsupportedError
+from ....ir.errors import CapgraphError, CaptureError, ExecutionError, UnsupportedError
 from ....ir.graph import Graph
+from ....ir.op import Op, Trait
+from ....ir.ops.known import ATTENTION, CONV, EINSUM
+from ....ir.types import DType
 from ..library import failures, onnxruntime
 from ..session import Written, first_line, opened
-from .graph_ids import EAGER, Bound, GraphIds, Signature
-from .provider import Provider
+
+TF32_LEVEL = 3
+"""From this level of optimization on operands of f32 products may be rounded to TF32."""
+
+FLASH_OR_EFFICIENT = "3"
+"""ONNX Runtime's kernels for attention, as a set of bits: FlashAttention and CUTLASS's."""
+
+CHANNELS_LAST = "prefer_nhwc"
+_HALF = (DType.F16, DType.BF16)
+
+
+@dataclass(frozen=True)
+class Provider:
+    """A provider by ONNX Runtime's `name`; its memory is that of `device` number `index`.
+
+    `graph_option` is the option that switches graph mode on, empty for a provider without. `entries` are configuration
+    entries of sessions. `allows_tf32` lets operands of f32 products be rounded to TF32.
+    """
+
+    name: str
+    device: str
+    index: int = 0
+    options: Mapping[str, str] = field(default_factory=dict[str, str])
+    entries: Mapping[str, str] = field(default_factory=dict[str, str])
+    graph_option: str = ""
+    allows_tf32: bool = True
+
+    def recording(self) -> "Provider":
+        """The same in graph mode."""
+        return replace(self, options={**self.options, self.graph_option: "1"}) if self.graph_option else self
+
+    def suited_to(self, graph: Graph) -> "Provider":
+        """With the options that suit a graph.
+
+        Convolutions in half precision lie channels-last. Without TF32 cuDNN finds no kernel for those, so that it is
+        switched off only where there is a product in f32.
+        """
+        if self.name != CUDA:
+            return self
+        options = dict(self.options)
+        if not _dtypes_of(graph, lambda op: op is CONV).isdisjoint(_HALF):
+            options[CHANNELS_LAST] = "1"
+        if not self.allows_tf32 and DType.F32 in _dtypes_of(graph, _multiplies):
+            options["use_tf32"] = "0"
+        return replace(self, options=options)
+
+
+CUDA = "CUDAExecutionProvider"
+
+
+def cuda_provider(index: int, stream: int, level: int = 2) -> Provider:
+    """The CUDA provider on a GPU, working on the stream of that address.
+
+    Measured on an H200 in f16 at batch 1: channels-last ResNet-50 takes 0.67 of the time, FlashAttention makes BERT
+    1.04 times as fast as what is chosen by default.
+    """
+    options = {
+        **({"device_id": str(index)} if index else {}),  # naming the first one is met with a warning on the terminal
+        "user_compute_stream": str(stream),
+        "arena_extend_strategy": "kSameAsRequested",
+        "sdpa_kernel": FLASH_OR_EFFICIENT,
+    }
+    return Provider(CUDA, "cuda", index, options, {}, "enable_cuda_graph", level >= TF32_LEVEL)
+
+
+def _multiplies(op: Op) -> bool:
+    return op.has(Trait.PRODUCT) or op in (ATTENTION, EINSUM)
+
+
+def _dtypes_of(graph: Graph, asked: Callable[[Op], bool]) -> set[DType]:
+    return {node.output.tensor.dtype for node in graph.nodes if asked(node.op)}
+
+
+EAGER = -1
+"""The number that records and replays nothing."""
+
+
+class Bound(NamedTuple):
+    """One input or output of a session: its shape, and the address of its memory."""
+
+    name: str
+    shape: tuple[int, ...]
+    address: int
+
+
+Signature = tuple[Bound, ...]
+
+
+class GraphIds:
+    """Hands out the numbers of one session, each for one signature. Numbers are never used again."""
+
+    def __init__(self) -> None:
+        self._taken: dict[int, Signature] = {}
+        self._next = 1
+
+    def take(self, signature: Signature) -> int:
+        """A new number for graphs with these shapes and addresses."""
+        number, self._next = self._next, self._next + 1
+        self._taken[number] = signature
+        return number
+
+    def check(self, number: int, signature: Signature) -> None:
+        """Raises `CaptureError` when `number` stands for other shapes or addresses, or for none any more."""
+        known = self._taken.get(number)
+        if known is signature:
+            return
+        if known is None:
+            raise CaptureError(f"graph {number} of the session was given back", remedy="record it again")
+        for old, new in zip(known, signature, strict=True):
+            if old != new:
+                raise CaptureError(f"graph {number} was recorded with {_text(old)}, not {_text(new)}")
+
+    def release(self, number: int) -> None:
+        """Gives a number back."""
+        self._taken.pop(number, None)
+
+    def __len__(self) -> int:
+        return len(self._taken)
+
+
+def _text(bound: Bound) -> str:
+    return f"{bound.name} {list(bound.shape)} at {bound.address:#x}"
+
 
 ASSIGNMENT = "session.record_ep_graph_assignment_info"
 _CPU = "CPUExecutionProvider"

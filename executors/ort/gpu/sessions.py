@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from ....frontends.onnx.contrib import ON_CUDA
 from ....ir.errors import CapgraphError, ResourceError, UnsupportedError
 from ....ir.graph import Graph, Node
-from ..partition import named
+from ..segments import named
 from ..session import Written
 from .partition import Capturable, Inquiry, Subgraphs, joined
-from .provider import Provider
-from .session import SubgraphSession, is_refused_recording, off_device, opened_on
+from .session import Provider, SubgraphSession, is_refused_recording, off_device, opened_on
 
 _ROUNDS = 8
 """How often a graph is cut again because a session did not take a subgraph."""

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ....ir.target import Target
-from ...cuda.availability import cuda_problem
+from ...cuda.executor import cuda_problem
 from ..library import problem_here
 
 ORT_ON_CUDA = Target("ort", "cuda", captures=True, alignment=256, strided_views=False)

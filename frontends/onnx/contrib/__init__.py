@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from ....ir.graph import Graph, Node
-from . import activations, attention, caches, convolutions, norms, products, rotary
+from . import attention, caches, convolutions, norms, products
 from .group import Group, Operator, order_of
 
 Rule = Callable[[Node, Collection[Operator], Mapping[Node, int]], Group | None]
 
-_FAMILIES = (caches, attention, rotary, norms, activations, convolutions, products)
+_FAMILIES = (caches, attention, norms, convolutions, products)
 """In the order in which rules are tried where those of several families look at the same op."""
 
 
@@ -38,7 +38,7 @@ IN_FILES: frozenset[Operator] = (
 """Those that a model for anybody's sessions gets: in f32 without what is slower on the CPU than standard operators. On
 CUDA ONNX Runtime joins residuals and norms by itself. Nor does it get what older ONNX Runtimes refuse or get wrong."""
 
-ON_CUDA: frozenset[Operator] = (OPERATORS - convolutions.OPERATORS - caches.OPERATORS - rotary.OPERATORS) | (
+ON_CUDA: frozenset[Operator] = (OPERATORS - convolutions.OPERATORS - caches.OPERATORS - attention.ROTARY) | (
     convolutions.ON_CUDA
 )
 """Those that our own sessions on CUDA get, as they were measured. The operator on caches reads a length on the host,

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from ....ir.analysis.infinities import may_be_infinite
+from ....ir.analysis.contents import may_be_infinite
 from ....ir.builder import Builder
 from ....ir.constant import Constant
 from ....ir.dims import Dim

@@ -20,8 +20,8 @@ from onnx import ModelProto, TensorProto
 
 from ....ir.constant import Array, Constant
 from ....ir.types import DType
-from ..files.external_data import external_tensors
-from ..files.output_files import part_prefix
+from ..files.loading import external_tensors
+from ..files.writing import part_prefix
 from ..tensors import constant_to_proto, element_number, packed_bytes
 
 _ALIGNMENT = 4096  # so that readers can map a tensor straight from the file

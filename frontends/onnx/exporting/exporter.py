@@ -18,11 +18,18 @@ from ..context.dialect import Dialect
 from ..contrib import IN_FILES
 from ..contrib.group import DOMAIN, Operator
 from ..contrib.norms import in_default_domain
-from ..files.external_data import nested_graphs
-from ..files.metadata import declare_outputs, write_metadata
-from ..files.signature import write_signature
-from ..files.storage import Inline, Nowhere, Storage
-from ..files.versions import known_opset, least_ir_version, opset_of, source_ir_version, source_opset
+from ..files.loading import nested_graphs
+from ..files.metadata import declare_outputs, write_metadata, write_signature
+from ..files.writing import (
+    Inline,
+    Nowhere,
+    Storage,
+    known_opset,
+    least_ir_version,
+    opset_of,
+    source_ir_version,
+    source_opset,
+)
 from ..schemas import unchanged_span
 from .early_inlining import ask_for_early_inlining
 from .foreign_nodes import domain_and_operator

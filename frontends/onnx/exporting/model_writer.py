@@ -9,7 +9,7 @@ from ....ir.errors import CapgraphError, UnsupportedError
 from ..context.dialect import Dialect
 from ..contrib import missing_in
 from ..contrib.group import Operator
-from ..files.storage import Storage
+from ..files.writing import Storage
 
 
 class NeedsOpset(CapgraphError):

@@ -15,9 +15,7 @@ from ..context.dialect import Dialect
 from ..contrib import IN_FILES
 from ..contrib.group import Operator
 from ..files.metadata import add_metadata
-from ..files.output_files import file_to_write
-from ..files.storage import MAX_INLINE_BYTES
-from ..files.versions import had_external_data
+from ..files.writing import MAX_INLINE_BYTES, file_to_write, had_external_data
 from .data_files import DataFiles, share_like_new, source_of, stays_inside, temporary_file
 from .exporter import export_model
 

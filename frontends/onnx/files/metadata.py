@@ -1,13 +1,16 @@
-"""The facts about a whole model, both ways: producer, documentation, metadata, and states.
+"""The facts about a whole model and its inputs and outputs, both ways: producer, documentation, metadata, states.
 
 A graph keeps what a model says of itself in `graph.metadata` under keys that begin with `onnx.`. Its states are written
 to the model's metadata, as ONNX has no word for them.
+
+A graph keeps it in `graph.metadata`, as JSON under the name of each.
 """
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
-from onnx import ModelProto
+from onnx import GraphProto, ModelProto, ValueInfoProto
 
 from ....ir.dims import SymDim, symbol
 from ....ir.errors import CapgraphError
@@ -15,10 +18,8 @@ from ....ir.graph import Graph
 from ....ir.text.parser import parse_type
 from ....ir.types import TensorType, Type
 from ..tensors import type_to_proto
-from .external_data import external_tensors
-from .loading import opset_versions
-from .signature import read_signature, text_of
-from .versions import EXTERNAL_KEY, IR_KEY, OPSET_KEY
+from .loading import external_tensors, opset_versions
+from .writing import EXTERNAL_KEY, IR_KEY, OPSET_KEY
 
 _OWN = "capgraph."
 _STATES = _OWN + "states"
@@ -144,3 +145,43 @@ def read_states(proto: ModelProto, graph: Graph) -> str:
     except (ValueError, KeyError, TypeError, RecursionError, CapgraphError) as error:
         return f"the states in the model's metadata do not fit it and were left out: {error}"
     return ""
+
+
+_SAID = "onnx.said."
+
+
+def read_signature(proto: GraphProto) -> dict[str, str]:
+    """What is said of inputs and outputs, as `Graph.metadata` keeps it."""
+    found = {text_of(info.name): _said_of(info) for info in (*proto.input, *proto.output)}
+    return {_SAID + name: json.dumps(said) for name, said in found.items() if said}
+
+
+def _said_of(info: ValueInfoProto) -> dict[str, Any]:
+    dims = [text_of(dim.denotation) for dim in info.type.tensor_type.shape.dim]
+    said = {
+        "doc": text_of(info.doc_string),
+        "metadata": {text_of(entry.key): text_of(entry.value) for entry in info.metadata_props},
+        "denotation": text_of(info.type.denotation),
+        "dims": dims if any(dims) else [],
+    }
+    return {key: value for key, value in said.items() if value}
+
+
+def write_signature(model: ModelProto, graph: Graph) -> None:
+    """Writes what `read_signature` read."""
+    for info in (*model.graph.input, *model.graph.output):
+        text = graph.metadata.get(_SAID + info.name)
+        if text is None:
+            continue
+        said = json.loads(text)
+        info.doc_string = said.get("doc", "")
+        for key, value in said.get("metadata", {}).items():
+            info.metadata_props.add(key=key, value=value)
+        info.type.denotation = said.get("denotation", "")
+        for dim, denotation in zip(info.type.tensor_type.shape.dim, said.get("dims", ()), strict=False):
+            dim.denotation = denotation
+
+
+def text_of(said: str | bytes) -> str:
+    """What a model says; protobuf gives what is no UTF-8 as bytes."""
+    return said if isinstance(said, str) else said.decode(errors="replace")

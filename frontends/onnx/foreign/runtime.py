@@ -14,7 +14,7 @@ from ....ir.analysis.contents import any_constant_of
 from ....ir.errors import ExecutionError
 from ....ir.graph import Value
 from ..context.import_context import ImportContext
-from ..node_order import names_read
+from ..files.node_order import names_read
 from ..tensors import constant_to_proto, type_to_proto
 
 _IR_VERSION = 10  # every ONNX Runtime since 1.18 reads it

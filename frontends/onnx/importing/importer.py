@@ -26,16 +26,14 @@ from ....ir.types import DType, TensorType, Type, compatible, type_symbols
 from .. import foreign
 from ..context.import_context import ImportContext, ImportedRegion, NotNative
 from ..files.loading import load_proto
-from ..files.metadata import keep_declared, read_metadata, read_states
-from ..files.signature import text_of
+from ..files.metadata import keep_declared, read_metadata, read_states, text_of
+from ..files.node_order import names_read, sorted_nodes, without_repeated_constants
 from ..foreign import meaning as foreign_meaning  # noqa: F401  # the latter registers how foreign operators run
-from ..node_order import names_read, sorted_nodes, without_repeated_constants
 from ..ops import IMPORTS
 from ..schemas import first_schema, signature_problem
 from ..tensors import constant_from_proto, dense_constant, type_from_proto
 from .canonical import order_of_use, reorder_inputs, settle
-from .functions import schema_function
-from .model_reader import ModelReader
+from .model_reader import ModelReader, schema_function
 
 MAX_DEPTH = 64
 """How deep subgraphs and functions may nest; deeper is an error, which also stops recursive functions."""

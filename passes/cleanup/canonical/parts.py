@@ -1,12 +1,15 @@
-"""Parts and their joining: slices of slices, of concats and by gathered indices; slices that a concat joins again."""
+"""Parts and their joining: slices of slices and of concats, strided parts joined again, writes that fill a tensor."""
 
+from collections.abc import Iterator, Sequence
+from itertools import permutations, product
 from typing import NamedTuple
 
 import numpy as np
 
+from ....ir.analysis.contents import constant_of
 from ....ir.dims import Dim, Truth, compare, is_at_least
 from ....ir.graph import Node, Value
-from ....ir.ops.known import SLICE
+from ....ir.ops.known import SLICE, TENSOR_SCATTER
 from ....ir.ops.rules import normal_axes, normal_axis
 from ...framework.pattern import Capture, Found, Literal, Match, Rule
 from ...framework.rewriter import Rewriter
@@ -198,7 +201,7 @@ def _pad_of_pad(rewriter: Rewriter, found: Found) -> Value | None:
 _X = Capture("x")
 _VALUE, _OTHER = Capture("value", is_optional=True), Capture("other", is_optional=True)
 
-RULES: tuple[Rule, ...] = (
+_PARTS: tuple[Rule, ...] = (
     Rule("slice-of-slice", Match("slice", Match("slice", _X, name="inner")), _slice_of_slice),
     Rule("slice-of-concat", Match("slice", Match("concat", name="concat", more=True)), _slice_of_concat),
     Rule("gather-in-order", Match("gather", _X, Literal("indices")), _gather_in_order),
@@ -206,4 +209,143 @@ RULES: tuple[Rule, ...] = (
     Rule("roll-of-roll", Match("roll", Match("roll", _X, name="inner", only_user=True)), _roll_of_roll),
     Rule("no-roll", Match("roll", _X), _no_roll),
     Rule("pad-of-pad", Match("pad", Match("pad", _X, _VALUE, name="inner", only_user=True), _OTHER), _pad_of_pad),
+)
+
+
+MIN_SLICES = 3
+"""A reshape, a transpose and a reshape take the place of the slices and the concat."""
+
+
+class _Strides(NamedTuple):
+    """A slice of `x` with `steps[i]` along `axes[i]`, from `starts[i]` to the end."""
+
+    x: Value
+    axes: tuple[int, ...]
+    starts: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
+def _strides_of(value: Value) -> _Strides | None:
+    """None for anything but such a slice that one node reads, of axes that the steps divide."""
+    node = value.producer
+    if node is None or node.op is not SLICE or value.use_count != 1:
+        return None
+    x, attrs = node.operands[0], node.attrs
+    axes, starts, steps = normal_axes(attrs["axes"], x.tensor.rank), attrs["starts"], attrs["steps"]
+    bounds = zip(axes, starts, attrs["ends"], steps, strict=True)
+    if not all(_is_to_the_end(x.shape[axis], start, end, step) for axis, start, end, step in bounds):
+        return None
+    order = sorted(range(len(axes)), key=axes.__getitem__)
+    return _Strides(x, *(tuple(each[index] for index in order) for each in (axes, starts, steps)))
+
+
+def _is_to_the_end(size: Dim, start: Dim, end: Dim, step: int) -> bool:
+    if not (isinstance(size, int) and isinstance(start, int) and isinstance(end, int)):
+        return False
+    return step > 1 and 0 <= start < step and size % step == 0 and end > size - step + start
+
+
+def _as_reshapes(rewriter: Rewriter, found: Found) -> Value | None:
+    slices = [_strides_of(value) for value in found.root.operands]
+    first = slices[0] if len(slices) >= MIN_SLICES else None
+    if first is None:
+        return None
+    same = [each for each in slices if each is not None and (each.x, each.axes, each.steps) == _kind(first)]
+    joined = normal_axis(found.root.attrs["axis"], first.x.tensor.rank)
+    order = _counting_order([each.starts for each in same], first.steps) if len(same) == len(slices) else None
+    return None if order is None or joined in first.axes else _rearranged(rewriter, found.root, first, order, joined)
+
+
+def _kind(strides: _Strides) -> tuple[Value, tuple[int, ...], tuple[int, ...]]:
+    return strides.x, strides.axes, strides.steps
+
+
+def _counting_order(starts: Sequence[tuple[int, ...]], steps: Sequence[int]) -> tuple[int, ...] | None:
+    """In which order the starts count through all that the steps leave, the slowest first; None when they do not."""
+    for order in permutations(range(len(steps))):
+        counted = product(*(range(steps[index]) for index in order))
+        if [tuple(each[index] for index in order) for each in starts] == list(counted):
+            return order
+    return None
+
+
+def _rearranged(rewriter: Rewriter, root: Node, strides: _Strides, order: Sequence[int], joined: int) -> Value:
+    shape: list[Dim] = []
+    outer: list[int] = []  # where the axes of x stand in the cut shape
+    inner: dict[int, int] = {}  # and where the starts do
+    for axis, size in enumerate(strides.x.shape):
+        outer.append(len(shape))
+        if axis in strides.axes:
+            step = strides.steps[strides.axes.index(axis)]
+            inner[strides.axes.index(axis)] = len(shape) + 1
+            shape += [size // step, step]
+        else:
+            shape.append(size)
+    perm = (*outer[:joined], *(inner[index] for index in order), *outer[joined:])
+    moved = rewriter.op("transpose", rewriter.op("reshape", strides.x, shape=shape), perm=perm)
+    return rewriter.op("reshape", moved, shape=root.output.shape)
+
+
+_MOST = 1 << 14
+"""Longer axes are not looked at."""
+
+
+def _filled(rewriter: Rewriter, found: Found) -> Value | None:
+    """What a loop over steps that was unrolled leaves: a write for each step into what was empty before."""
+    root = found.root
+    axis, size = _axis(root), root.output.shape[_axis(root)]
+    if not isinstance(size, int) or size > _MOST or _is_followed(root):
+        return None
+    is_written, parts = [False] * size, dict[int, Value]()
+    for start, update in _writes(root):
+        length = update.shape[axis]
+        if not isinstance(length, int) or not 0 < length <= size - start or start < 0:
+            return None
+        seen = is_written[start : start + length]
+        if all(seen):
+            continue
+        if any(seen):
+            return None
+        is_written[start : start + length] = [True] * length
+        parts[start] = update
+        if all(is_written):
+            return rewriter.op("concat", *(parts[start] for start in sorted(parts)), axis=axis)
+    return None
+
+
+def _axis(node: Node) -> int:
+    return normal_axis(node.attrs["axis"], node.output.tensor.rank)
+
+
+def _is_followed(node: Node) -> bool:
+    """Whether another write follows, from which all of them are seen."""
+    return any(user.op is TENSOR_SCATTER and user.inputs[0] is node.output for user in node.output.users)
+
+
+def _writes(root: Node) -> Iterator[tuple[int, Value]]:
+    """Where each write begins and what it writes, the last one first; those into a graph's input are left alone."""
+    node: Node | None = root
+    while node is not None and node.op is TENSOR_SCATTER and _axis(node) == _axis(root):
+        base, update = node.operands[:2]
+        start = _start(node.inputs[2])
+        if start is None or node.attrs["mode"] != "linear" or base.producer is None:
+            return
+        yield start, update
+        node = base.producer
+
+
+def _start(positions: Value | None) -> int | None:
+    """The one number that all positions are."""
+    if positions is None:
+        return 0
+    content = constant_of(positions)
+    if content is None or not content.size or np.any(content.array != content.array[0]):
+        return None
+    return int(content.array[0])
+
+
+RULES: tuple[Rule, ...] = (
+    *_PARTS,
+    Rule("concat-of-strides", Match("concat", more=True), _as_reshapes),
+    Rule("writes-that-fill", Match("tensor_scatter", Capture("x"), more=True), _filled),
 )

@@ -16,7 +16,7 @@ from ....ir.dims import Dim
 from ....ir.graph import Node, Value
 from ....ir.ops.known import DIV, MUL, TANH, WHERE
 from ....ir.types import DType
-from ...cleanup.canonical.casts import holds_every
+from ...cleanup.canonical.neutral import holds_every
 from .forms import number_of
 
 HIDDEN = -1e30

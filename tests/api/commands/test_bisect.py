@@ -25,7 +25,7 @@ def path(tmp_path: Path) -> str:
 
 @pytest.fixture
 def _planted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capgraph.executors.request.level_pipeline", lambda _: Pipeline(((WrongAlgebra(),),)))
+    monkeypatch.setattr("capgraph.executors.base.level_pipeline", lambda _: Pipeline(((WrongAlgebra(),),)))
 
 
 def test_a_right_model_has_no_culprit(path: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from capgraph import optimize
 from capgraph.executors.backends import choose_executor, targets
-from capgraph.executors.cuda import availability
-from capgraph.executors.cuda.availability import Problem, checked_index, cuda_problem
-from capgraph.executors.request import Request
+from capgraph.executors.base import Request
+from capgraph.executors.cuda import executor as availability
+from capgraph.executors.cuda.executor import Problem, checked_index, cuda_problem
 from capgraph.ir.errors import UnsupportedError
 
 from tests.executors.replay.programs import block

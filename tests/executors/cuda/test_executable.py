@@ -11,16 +11,16 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from capgraph.capture_options import replay_options
+from capgraph.executors.base import Request
 from capgraph.executors.cuda.kernel_ir.launch import Candidate, Kernel, KernelLaunch, Task
 from capgraph.executors.cuda.lower import lowering
 from capgraph.executors.cuda.programs import eager_on, graphs_on
 from capgraph.executors.cuda.run import device
 from capgraph.executors.cuda.run.device import CudaDevice
 from capgraph.executors.cuda.run.executable import CudaExecutable
-from capgraph.executors.eager import EagerExecutor
 from capgraph.executors.replay import planning
 from capgraph.executors.replay.routing import input_symbols
-from capgraph.executors.request import Request
+from capgraph.executors.steps import EagerExecutor
 from capgraph.ir.builder import Builder
 from capgraph.ir.errors import CapgraphError, ExecutionError
 from capgraph.ir.graph import Graph

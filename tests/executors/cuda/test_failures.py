@@ -17,7 +17,7 @@ from capgraph.executors.cuda.driver.protocol import Driver
 from capgraph.executors.cuda.executor import CudaExecutor
 from capgraph.executors.cuda.run import device
 from capgraph.executors.cuda.run.executable import CudaExecutable
-from capgraph.executors.eager import EagerExecutor
+from capgraph.executors.steps import EagerExecutor
 from capgraph.ir.builder import Builder
 from capgraph.ir.errors import CapgraphError, CaptureError, ExecutionError, InputError, ResourceError
 from capgraph.ir.graph import Graph

@@ -9,7 +9,7 @@ import pytest
 from capgraph.executors.cuda.run import device
 from capgraph.executors.cuda.run.executable import CudaExecutable
 from capgraph.executors.cuda.run.fast_path import FastPath
-from capgraph.executors.eager import EagerExecutor
+from capgraph.executors.steps import EagerExecutor
 from capgraph.ir.builder import Builder
 from capgraph.ir.constant import Array
 

@@ -10,7 +10,7 @@ import torch
 from capgraph.executors.cuda.arrays import frameworks
 from capgraph.executors.cuda.arrays.frameworks import framework_of, framework_of_call
 from capgraph.executors.cuda.arrays.protocol import DeviceArray
-from capgraph.executors.eager import EagerExecutor
+from capgraph.executors.steps import EagerExecutor
 from capgraph.ir.builder import Builder
 from capgraph.ir.errors import InputError
 from capgraph.ir.graph import Graph

@@ -17,9 +17,9 @@ from capgraph.executors.cuda.run import device, graph_with_copies
 from capgraph.executors.cuda.run.bound_plan import CudaPlan
 from capgraph.executors.cuda.run.executable import CudaExecutable
 from capgraph.executors.cuda.run.graph_with_copies import copy_arguments, copy_kernel, copy_launch
-from capgraph.executors.eager import EagerExecutor
 from capgraph.executors.host.memory import address_of
 from capgraph.executors.replay.states import StateStore
+from capgraph.executors.steps import EagerExecutor
 from capgraph.ir.builder import Builder
 from capgraph.ir.errors import CapgraphError
 from capgraph.ir.graph import Graph

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from capgraph.executors.eager import EagerExecutor
+from capgraph.executors.steps import EagerExecutor
 from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Graph

@@ -19,8 +19,7 @@ from capgraph.executors.cuda.kernel_ir.launch import (
     Task,
 )
 from capgraph.executors.cuda.lower import lowering
-from capgraph.executors.cuda.lower.families import FAMILIES
-from capgraph.executors.cuda.lower.lowering import Backend, families_of, is_within_limits
+from capgraph.executors.cuda.lower.lowering import Backend, families, families_of, is_within_limits
 from capgraph.executors.cuda.programs import cuda_planning
 from capgraph.executors.replay.modes import CaptureMode
 from capgraph.executors.replay.options import ReplayOptions
@@ -250,6 +249,6 @@ def test_constants_are_handed_to_families() -> None:
     assert seen[-1] == {0: 19.0}
 
 
-@pytest.mark.parametrize("table", FAMILIES)
+@pytest.mark.parametrize("table", families())
 def test_every_family_is_asked_without_a_gpu(table: Mapping[str, Lowering]) -> None:
     assert all(lowering_of in families_of(op) for op, lowering_of in table.items())

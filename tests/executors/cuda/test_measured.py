@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capgraph.executors.eager import EagerExecutor
+from capgraph.executors.steps import EagerExecutor
 from capgraph.ir.text.parser import parse
 
 from tests.executors.cuda.fake import GpuArray, fake_device, gpu_arrays, meanings

@@ -11,9 +11,9 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from capgraph.executors.backends import choose_executor
-from capgraph.executors.cuda.run import profiling
+from capgraph.executors.base import Request
+from capgraph.executors.cuda.run import profile as profiling
 from capgraph.executors.cuda.run.profile import LaunchTime, Profile, Profiling, Rates
-from capgraph.executors.request import Request
 from capgraph.ir.errors import InputError, UnsupportedError
 from capgraph.ir.text.parser import parse
 from capgraph.program import Program

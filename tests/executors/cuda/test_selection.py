@@ -14,7 +14,7 @@ from capgraph.executors.cuda.lower import lowering
 from capgraph.executors.cuda.lower.lowering import LoweredStep
 from capgraph.executors.cuda.run import selection
 from capgraph.executors.cuda.run.selection import Choice, Selector, TuningCache, problem_key
-from capgraph.executors.eager import EagerExecutor
+from capgraph.executors.steps import EagerExecutor
 from capgraph.ir.builder import Builder
 from capgraph.ir.errors import InputError, ResourceError
 from capgraph.ir.graph import Graph

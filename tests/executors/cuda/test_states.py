@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 from capgraph.capture_options import replay_options
+from capgraph.executors.base import Request
 from capgraph.executors.cuda.arrays.protocol import DeviceArray
 from capgraph.executors.cuda.programs import graphs_on
 from capgraph.executors.cuda.run.executable import CudaExecutable
-from capgraph.executors.eager import EagerExecutor
 from capgraph.executors.replay.states import StateStore
-from capgraph.executors.request import Request
+from capgraph.executors.steps import EagerExecutor
 from capgraph.ir.builder import Builder
 from capgraph.ir.constant import Array
 from capgraph.ir.errors import InputError

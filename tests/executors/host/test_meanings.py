@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from capgraph.executors.host.kernels_linear import conv_scratch
-from capgraph.executors.meanings import feeds_softmax, host_meaning
-from capgraph.executors.steps import Steps
+from capgraph.executors.steps import Steps, feeds_softmax, host_meaning
 from capgraph.ir.graph import Graph, Node
 from capgraph.ir.ops.nn.conv import conv, conv_in_own_width
 from capgraph.ir.text.parser import parse

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capgraph.executors.eager import EagerExecutor
-from capgraph.executors.host import moving
+from capgraph.executors.host import memory as moving
 from capgraph.executors.host.bound_plan import HostPlan
-from capgraph.executors.host.memory import HostArena
-from capgraph.executors.host.moving import FRESH_BYTES
+from capgraph.executors.host.memory import FRESH_BYTES, HostArena
 from capgraph.executors.replay.capture import record
+from capgraph.executors.steps import EagerExecutor
 from capgraph.ir.builder import Builder
 from capgraph.ir.dims import symbol
 from capgraph.ir.errors import ResourceError

@@ -2,8 +2,8 @@ import subprocess
 import sys
 
 import pytest
-from capgraph.executors.ort.divisions import may_trap
 from capgraph.executors.ort.faults import known_fault
+from capgraph.executors.ort.wrong_numbers import may_trap
 from capgraph.ir.text.parser import parse
 
 GIVEN = "graph @main(%x: i64[2], %d: i64[2]) { %y: i64[2] = div(%x, %d) return %y }"

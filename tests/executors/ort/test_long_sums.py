@@ -6,7 +6,7 @@ import capgraph
 import numpy as np
 import pytest
 from capgraph.executors.ort.executor import WHOLE
-from capgraph.executors.ort.long_sums import LONG, LONG_OF_SQUARES, long_sum, sums_to_watch
+from capgraph.executors.ort.wrong_numbers import LONG, LONG_OF_SQUARES, long_sum, sums_to_watch
 from capgraph.ir.constant import Array
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.evaluate import evaluate_graph

@@ -1,7 +1,6 @@
 import pytest
-from capgraph.executors.ort import partition as module
-from capgraph.executors.ort.partition import OrtPartition
-from capgraph.executors.ort.segments import whole
+from capgraph.executors.ort import segments as module
+from capgraph.executors.ort.segments import OrtPartition, whole
 from capgraph.executors.ort.session import RunFailure
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.graph import Graph

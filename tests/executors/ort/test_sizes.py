@@ -1,4 +1,4 @@
-from capgraph.executors.ort.sizes import size_givers
+from capgraph.executors.ort.wrong_numbers import size_givers
 from capgraph.ir.text.parser import parse
 
 

@@ -1,6 +1,6 @@
 import pytest
-from capgraph.executors.ort import support as module
-from capgraph.executors.ort.support import Support, is_free
+from capgraph.executors.ort import session as module
+from capgraph.executors.ort.session import Support, is_free
 from capgraph.ir.graph import Graph
 from capgraph.ir.text.parser import parse
 

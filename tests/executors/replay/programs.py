@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 from capgraph.capture_options import replay_options
-from capgraph.executors.host.programs import graphs as host_graphs
+from capgraph.executors.base import Request
+from capgraph.executors.host.device import graphs as host_graphs
 from capgraph.executors.replay.executable import ReplayExecutable
-from capgraph.executors.request import Request
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Graph
 

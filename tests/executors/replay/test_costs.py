@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from capgraph.executors.eager import EagerExecutor
 from capgraph.executors.replay.capture import record
+from capgraph.executors.steps import EagerExecutor
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Graph
 

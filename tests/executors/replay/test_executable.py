@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from capgraph.executors.eager import EagerExecutor
 from capgraph.executors.replay.executable import ReplayExecutable
+from capgraph.executors.steps import EagerExecutor
 from capgraph.ir.builder import Builder
 from capgraph.ir.errors import ExecutionError, InputError
 from capgraph.ir.graph import Graph

@@ -5,8 +5,8 @@ from functools import reduce
 
 import numpy as np
 import pytest
-from capgraph.executors.eager import EagerExecutor
 from capgraph.executors.replay.strided import TRIALS
+from capgraph.executors.steps import EagerExecutor
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Value
 

@@ -6,7 +6,7 @@ import capgraph
 import numpy as np
 import onnx
 import pytest
-from capgraph.executors.eager import EagerExecutor
+from capgraph.executors.steps import EagerExecutor
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Graph
 from onnx import TensorProto, helper

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capgraph.executors.eager import EagerExecutor
 from capgraph.executors.replay.counters import BucketReport
+from capgraph.executors.steps import EagerExecutor
 from capgraph.ir.builder import Builder
 from capgraph.ir.constant import Constant
 from capgraph.ir.dims import symbol

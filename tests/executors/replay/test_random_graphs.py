@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from capgraph.executors.eager import EagerExecutor
-from capgraph.executors.host import programs
+from capgraph.executors.host import device as programs
 from capgraph.executors.replay.routing import input_symbols
+from capgraph.executors.steps import EagerExecutor
 from capgraph.ir.errors import CapgraphError
 from capgraph.ir.op import Trait
 from capgraph.passes.framework.exactness import Exactness

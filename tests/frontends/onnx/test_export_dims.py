@@ -4,7 +4,7 @@ from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.exporting.graph_writer import GraphWriter
 from capgraph.frontends.onnx.exporting.model_writer import ModelWriter
-from capgraph.frontends.onnx.files.storage import Inline
+from capgraph.frontends.onnx.files.writing import Inline
 from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.dims import Dim, dim_max, dim_min, evaluate, symbol
 from capgraph.ir.equality import assert_equal

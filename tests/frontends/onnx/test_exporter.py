@@ -6,7 +6,7 @@ import onnx
 import pytest
 from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
-from capgraph.frontends.onnx.files import storage
+from capgraph.frontends.onnx.files import writing as storage
 from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.constant import Constant
 from capgraph.ir.equality import assert_equal

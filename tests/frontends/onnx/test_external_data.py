@@ -2,7 +2,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from capgraph.frontends.onnx.files.external_data import data_files, external_tensors
+from capgraph.frontends.onnx.files.loading import data_files, external_tensors
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
 
 PLACES = [

@@ -1,8 +1,8 @@
 import numpy as np
 import onnx
 import pytest
-from capgraph.frontends.onnx.importing.functions import schema_function
 from capgraph.frontends.onnx.importing.importer import import_model
+from capgraph.frontends.onnx.importing.model_reader import schema_function
 from capgraph.ir.evaluate import evaluate_graph
 from onnx.reference import ReferenceEvaluator
 

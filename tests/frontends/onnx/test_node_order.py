@@ -3,8 +3,8 @@
 import numpy as np
 import onnx
 import pytest
+from capgraph.frontends.onnx.files.node_order import names_read, sorted_nodes
 from capgraph.frontends.onnx.importing.importer import import_model
-from capgraph.frontends.onnx.node_order import names_read, sorted_nodes
 from capgraph.ir.errors import ModelError
 from capgraph.ir.evaluate import evaluate_graph
 from hypothesis import given

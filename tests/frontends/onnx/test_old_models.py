@@ -1,7 +1,7 @@
 import numpy as np
 import onnx
 import pytest
-from capgraph.frontends.onnx.files.old_models import brought_up
+from capgraph.frontends.onnx.files.loading import brought_up
 from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.evaluate import evaluate_graph

@@ -3,7 +3,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from capgraph.frontends.onnx.files.output_files import file_to_write, part_prefix
+from capgraph.frontends.onnx.files.writing import file_to_write, part_prefix
 from capgraph.ir.errors import InputError
 
 

@@ -8,7 +8,7 @@ import onnx
 import pytest
 from capgraph.frontends.onnx.exporting import data_files, saving
 from capgraph.frontends.onnx.exporting.saving import save_model
-from capgraph.frontends.onnx.files.external_data import external_tensors
+from capgraph.frontends.onnx.files.loading import external_tensors
 from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.constant import Constant
 from capgraph.ir.equality import assert_equal

@@ -1,12 +1,6 @@
 import onnx
 import pytest
-from capgraph.frontends.onnx.schemas import (
-    OperatorUse,
-    schema_of,
-    signature_problem,
-    unchanged_span,
-    versions_of,
-)
+from capgraph.frontends.onnx.schemas import OperatorUse, schema_of, signature_problem, unchanged_span, versions_of
 
 F32, BF16 = "tensor(float)", "tensor(bfloat16)"
 

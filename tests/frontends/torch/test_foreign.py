@@ -179,7 +179,7 @@ class Spins(torch.nn.Module):
         return self.layer(torch.ops.capgraph_spins.spin(self.layer(x).relu(), 2)).relu()
 
 
-def test_custom_operators_through_torch_compile_run_between_recorded_pieces() -> None:
+def test_custom_operators_through_torch_compile_run_between_recorded_segments() -> None:
     from capgraph.pytorch.backend import live_programs
 
     torch._dynamo.reset()
@@ -198,7 +198,7 @@ def test_custom_operators_through_torch_compile_run_between_recorded_pieces() ->
     assert [len(nodes) for nodes in foreign_nodes(program.graph).values()] == [2]
     counters = program.stats().counters
     assert counters.replayed_calls == 2
-    assert counters.replays == 2 * 3, "a piece before, between and behind"
+    assert counters.replays == 2 * 3, "a segment before, between and behind"
     told = program.explain()
     assert "foreign ops: 2 nodes run through their own ecosystem" in told
     line = Spins.forward.__code__.co_firstlineno + 1

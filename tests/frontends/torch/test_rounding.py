@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from capgraph.frontends.torch.rounding import asked_tf32
-from capgraph.ir.analysis.rounding import Tf32
+from capgraph.ir.analysis.contents import Tf32
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from capgraph.ir.errors import CapgraphError
 from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph
 from capgraph.ir.types import DType, TensorType
-from capgraph.passes.cleanup.canonical.casts import holds_every
+from capgraph.passes.cleanup.canonical.neutral import holds_every
 from capgraph.passes.cleanup.canonicalize import Canonicalize
 from capgraph.passes.framework.exactness import Exactness
 from capgraph.passes.framework.numeric import difference

@@ -3,9 +3,8 @@
 import math
 
 from .....ir.plan import element_bytes
-from ...kernel_ir.indexing import index_type
 from ...kernel_ir.launch import BufferPlace, Chip
-from ...kernel_ir.sources import Source
+from ...kernel_ir.sources import Source, index_type
 from ...kernel_ir.types import number, stored
 from .attention import Attention
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 from .....ir.plan import element_bytes
 from .....ir.types import DType
-from ...kernel_ir.indexing import index_type
 from ...kernel_ir.launch import Argument, BufferPlace, Candidate, Kernel, KernelLaunch, Launch, LibraryCall, Task
-from ...kernel_ir.sources import Source
+from ...kernel_ir.sources import Source, index_type
 from ...kernel_ir.types import stored
 from ...libraries.problems import AttentionProblem, TensorLayout
 from ..gemm.regions import aligned, scratch_behind

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from .....ir.types import DType
 from ...kernel_ir.includes.async_copies import async_copies
-from ...kernel_ir.indexing import index_type
 from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
-from ...kernel_ir.sources import Source
+from ...kernel_ir.sources import Source, index_type
 from ...kernel_ir.types import number
 from ..gemm.float_parts import float_parts, run_with_parts
 from .attention import Attention

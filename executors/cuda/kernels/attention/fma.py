@@ -4,8 +4,8 @@ A block takes 16 rows of queries, four a warp, and 32 keys at a time through sha
 scores are summed, and columns of the result while values are.
 """
 
-from ...kernel_ir.indexing import index_type
 from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
+from ...kernel_ir.sources import index_type
 from ...kernel_ir.types import computed
 from .attention import SCORE_DTYPES, Attention
 from .code import block_code, length_code, parameters, repair_code, repaired_tiles, score_code, tiles

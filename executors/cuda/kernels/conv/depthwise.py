@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 
 from .....ir.plan import element_bytes
 from .....ir.types import DType
-from ...kernel_ir.indexing import index_type
 from ...kernel_ir.launch import BufferPlace, Candidate, Kernel, KernelLaunch, Packed
-from ...kernel_ir.sources import Source
+from ...kernel_ir.sources import Source, index_type
 from ...kernel_ir.types import stored
 from ..gemm.sum_epilogue import Element, OffsetOf, SumEpilogue, broadcast_to, offset_at
 from .convolutions import Window

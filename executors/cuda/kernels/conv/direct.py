@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from .....ir.types import DType
-from ...kernel_ir.indexing import index_type, split_index_code
 from ...kernel_ir.launch import Candidate, Chip, Kernel, KernelLaunch
-from ...kernel_ir.sources import Source
+from ...kernel_ir.sources import Source, index_type, split_index_code
 from ...kernel_ir.types import computed, stored
 from ..gemm.regions import AnchoredRegion
 from ..gemm.simt_gemm import tile_size

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 
 from .....ir.types import DType
 from ...kernel_ir.includes.warp_code import warp_products
-from ...kernel_ir.indexing import index_type
 from ...kernel_ir.launch import Candidate, Chip, Kernel, KernelLaunch
-from ...kernel_ir.sources import Source
+from ...kernel_ir.sources import Source, index_type
 from ..gemm.regions import AnchoredRegion
 from ..gemm.sum_epilogue import SumEpilogue, sum_epilogue
 from .convolutions import Window

@@ -4,9 +4,8 @@ import math
 
 from .....ir.plan import element_bytes
 from ...kernel_ir.copies import copied
-from ...kernel_ir.indexing import index_type, offset_code, split_index_code
 from ...kernel_ir.launch import Chip, Kernel, KernelLaunch, Launch, Task
-from ...kernel_ir.sources import Source, view_of
+from ...kernel_ir.sources import Source, index_type, offset_code, split_index_code, view_of
 from ...kernel_ir.types import computed, stored, word
 from ..gemm.regions import aligned, scratch_behind
 from .images import channels_last, is_channels_last, packed_weight, settled

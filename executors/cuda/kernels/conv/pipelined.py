@@ -9,9 +9,8 @@ import math
 from collections.abc import Iterator
 
 from .....ir.types import DType
-from ...kernel_ir.indexing import index_type
 from ...kernel_ir.launch import Candidate
-from ...kernel_ir.sources import Source
+from ...kernel_ir.sources import Source, index_type
 from ..gemm.pipelined_gemm import Work, staged, tilings_of
 from ..gemm.regions import AnchoredRegion
 from ..gemm.sum_epilogue import Element, SumEpilogue, sum_epilogue

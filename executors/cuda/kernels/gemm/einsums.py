@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 
 from .....ir.ops.nn.linear import einsum_subscripts
 from .....ir.types import DType
-from ...kernel_ir.indexing import index_type, offset_code, split_index_code
 from ...kernel_ir.launch import Candidate, Kernel, KernelLaunch, Lowering, Task
-from ...kernel_ir.sources import Source, source_of
+from ...kernel_ir.sources import Source, index_type, offset_code, source_of, split_index_code
 from ...kernel_ir.types import computed, stored
 from .cublaslt_calls import cublaslt_calls
 from .epilogues import Epilogue

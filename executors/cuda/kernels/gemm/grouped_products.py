@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping
 
 from .....ir.plan import element_bytes
 from .....ir.types import DType
-from ...kernel_ir.indexing import index_type
 from ...kernel_ir.launch import BufferPlace, Candidate, Kernel, KernelLaunch, Lowering, Task
-from ...kernel_ir.sources import Source, source_of
+from ...kernel_ir.sources import Source, index_type, source_of
 from ...kernel_ir.types import computed, stored
 from .grouped_tiles import FIND_TILE, fits_tensor_cores, most_tiles, tensor_core_tiles, tilings
 from .grouped_wgmma import map_bytes, suits_wgmma, wgmma_tiles, widths

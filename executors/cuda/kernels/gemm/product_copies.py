@@ -14,9 +14,8 @@ from itertools import pairwise
 from .....ir.plan import contiguous_strides, element_bytes
 from .....ir.types import DType
 from ...kernel_ir.copies import copied
-from ...kernel_ir.indexing import index_type
 from ...kernel_ir.launch import Candidate, Chip, Kernel, KernelLaunch, Launch
-from ...kernel_ir.sources import Source, packed_weight, transposed, view_of
+from ...kernel_ir.sources import Source, index_type, packed_weight, transposed, view_of
 from ...kernel_ir.types import number, stored, word
 from .cublaslt_calls import cublaslt_calls
 from .epilogues import EPILOGUE_STEPS, epilogue_of, gemm_fits

@@ -10,9 +10,8 @@ from typing import Any
 
 from .....ir.types import DType, Kind
 from ...kernel_ir.casts import converted
-from ...kernel_ir.indexing import index_type, offset_code, split_index_code
 from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
-from ...kernel_ir.sources import Source
+from ...kernel_ir.sources import Source, index_type, offset_code, split_index_code
 from ...kernel_ir.types import Name, computed, number, stored
 from .operands import GemmOperands
 from .quantization import Quantization

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from .....ir.graph import Node, Value
 from .....ir.op import Trait
 from ...kernel_ir.expressions import EXPRESSIONS, expression
-from ...kernel_ir.indexing import index_type
-from ...kernel_ir.sources import Source, source_of
+from ...kernel_ir.sources import Source, index_type, source_of
 from ...kernel_ir.types import Name, computed, literals, number, stored
 from .regions import AnchoredRegion, body_of, made_before, static_shape
 

@@ -18,7 +18,8 @@ from ...kernel_ir.includes.warp_code import cluster_code, warp_products
 from ...kernel_ir.launch import Argument, Chip, Kernel, KernelLaunch
 from ...kernel_ir.types import stored
 from .cells import Phase
-from .kernels import Recurrence, position, projected_inputs, results, tiles_of
+from .kernels import position, projected_inputs, results
+from .recurrence import Recurrence, tiles_of
 
 BLOCKS = 8
 """Blocks of a cluster, as many as any chip with clusters allows."""

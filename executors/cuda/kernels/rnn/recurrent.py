@@ -19,7 +19,8 @@ from ..gemm.products import lower_product
 from ..gemm.regions import aligned, scratch_behind
 from .cells import Cell, activation_code, cell_of
 from .clusters import cluster_launch, fits_cluster
-from .kernels import Recurrence, first_states, sole_launch, step_launches
+from .kernels import first_states, sole_launch, step_launches
+from .recurrence import Recurrence
 
 MOST_LAUNCHES = 4096
 """How many launches the steps of one recurrence may take; beyond, one block goes through all of them."""

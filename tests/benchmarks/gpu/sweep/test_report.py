@@ -8,7 +8,15 @@ from benchmarks.gpu.sweep.report import cases, read, table
 
 
 def row(door: str, us: float, **more: Any) -> dict[str, Any]:
-    facts = {"is_right": True, "error": 1e-3, "own": 1e-3, "is_one": True, "pieces": 1, "launches": 7, "host_steps": []}
+    facts = {
+        "is_right": True,
+        "error": 1e-3,
+        "own": 1e-3,
+        "is_one": True,
+        "segments": 1,
+        "launches": 7,
+        "host_steps": [],
+    }
     return {"model": "net", "dtype": "float16", "batch": 1, "door": door, "us": us, **facts, **more}
 
 
@@ -23,11 +31,11 @@ def test_ratios_and_medians() -> None:
 
 def test_remarks() -> None:
     wrong = row("optimize", 50.0, is_right=False, error=0.5)
-    pieces = row("compile", 50.0, is_one=False, programs=2, pieces=3, eager_steps=4)
+    segments = row("compile", 50.0, is_one=False, programs=2, segments=3, eager_steps=4)
     failed = {"model": "other", "error_text": "its process ended with -9"}
-    text = "\n".join(table([wrong, pieces, failed]))
+    text = "\n".join(table([wrong, segments, failed]))
     assert "optimize wrong: 5.0e-01 beside 1.0e-03" in text
-    assert "compile: 2 programs, 3 pieces, 4 steps outside" in text
+    assert "compile: 2 programs, 3 segments, 4 steps outside" in text
     assert "its process ended with -9" in text
 
 

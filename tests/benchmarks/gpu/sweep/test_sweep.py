@@ -38,7 +38,7 @@ def test_stages_share_the_models_out() -> None:
 @pytest.mark.parametrize("name", ["unet", "graph-messages", "conformer", "wavenet", "recommender"])
 def test_nothing_of_a_written_model_is_left_to_the_host(name: str) -> None:
     found = planned.planned(planned.imported(SUBJECTS[name], torch.float16, small=True))
-    assert found.pieces == 1
+    assert found.segments == 1
     assert not found.on_host
     assert not found.foreign
 

@@ -7,7 +7,7 @@ from capgraph.ir.builder import Builder
 from capgraph.ir.constant import Array, Constant
 from capgraph.ir.graph import Value
 from capgraph.ir.types import DType
-from capgraph.passes.cleanup.eliminate_dead_code import EliminateDeadCode
+from capgraph.passes.cleanup.redundancy import EliminateDeadCode
 from capgraph.passes.framework.pipeline import Pipeline
 from capgraph.passes.fuse.fuse import Fuse
 from capgraph.passes.fuse.list_segments import ListSegments

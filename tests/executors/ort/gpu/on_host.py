@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 from capgraph.capture_options import replay_options
+from capgraph.executors.base import Request
 from capgraph.executors.ort.gpu.device import OrtDevice
 from capgraph.executors.ort.gpu.executable import OneThread
 from capgraph.executors.ort.gpu.programs import sessions_on
-from capgraph.executors.ort.gpu.provider import Provider
-from capgraph.executors.request import Request
+from capgraph.executors.ort.gpu.session import Provider
 from capgraph.ir.graph import Graph
 
 from tests.executors.cuda.fake import fake_device, gpu_arrays, meanings

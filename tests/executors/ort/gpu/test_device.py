@@ -5,11 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from capgraph.executors.eager import EagerExecutor
 from capgraph.executors.ort.gpu.device import OrtDevice
-from capgraph.executors.ort.gpu.graph_ids import EAGER
-from capgraph.executors.ort.gpu.session import Binding, SubgraphSession
+from capgraph.executors.ort.gpu.session import EAGER, Binding, SubgraphSession
 from capgraph.executors.replay.routing import input_symbols
+from capgraph.executors.steps import EagerExecutor
 from capgraph.ir import foreign
 from capgraph.ir.analysis import all_nodes
 from capgraph.ir.errors import CapgraphError, CaptureError, ExecutionError

@@ -1,5 +1,5 @@
 import pytest
-from capgraph.executors.ort.gpu.graph_ids import Bound, GraphIds
+from capgraph.executors.ort.gpu.session import Bound, GraphIds
 from capgraph.ir.errors import CaptureError
 
 HERE = (Bound("x", (4, 8), 0x1000), Bound("y", (4, 8), 0x2000))

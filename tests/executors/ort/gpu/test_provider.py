@@ -1,5 +1,5 @@
 import pytest
-from capgraph.executors.ort.gpu.provider import Provider, cuda_provider
+from capgraph.executors.ort.gpu.session import Provider, cuda_provider
 from capgraph.ir.text.parser import parse
 
 CONV = """

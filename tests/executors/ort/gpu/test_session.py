@@ -7,8 +7,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 from capgraph.executors.ort.gpu import session as module
-from capgraph.executors.ort.gpu.provider import Provider, cuda_provider
-from capgraph.executors.ort.gpu.session import SubgraphSession, is_refused_recording, off_device, opened_on
+from capgraph.executors.ort.gpu.session import (
+    Provider,
+    SubgraphSession,
+    cuda_provider,
+    is_refused_recording,
+    off_device,
+    opened_on,
+)
 from capgraph.executors.ort.session import STANDARD, Written
 from capgraph.frontends.onnx.contrib import OPERATORS
 from capgraph.ir.errors import CaptureError, ExecutionError, UnsupportedError

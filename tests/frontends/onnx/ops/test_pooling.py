@@ -12,14 +12,7 @@ from capgraph.ir.equality import assert_equal
 from capgraph.ir.errors import UnsupportedError
 
 from tests.frontends.onnx.ops.operator_cases import Case, hold, ints, model_of
-from tests.frontends.onnx.ops.there_and_back import (
-    compare,
-    evaluated,
-    feeds_of,
-    imported,
-    op_names,
-    runtime_of,
-)
+from tests.frontends.onnx.ops.there_and_back import compare, evaluated, feeds_of, imported, op_names, runtime_of
 from tests.frontends.onnx.ops.there_and_back import reference as reference_of
 from tests.ir.ops.onnx_oracle import random
 

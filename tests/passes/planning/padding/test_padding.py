@@ -8,7 +8,7 @@ import pytest
 from capgraph.ir.constant import Array
 from capgraph.ir.equality import first_difference
 from capgraph.ir.text.parser import parse
-from capgraph.passes.cleanup.eliminate_dead_code import EliminateDeadCode
+from capgraph.passes.cleanup.redundancy import EliminateDeadCode
 from capgraph.passes.framework.pipeline import Pipeline
 from capgraph.passes.planning.padding import mask_padding, padding_safety, real_size_input
 from hypothesis import HealthCheck, given, settings

@@ -5,7 +5,7 @@ from collections.abc import Container, Sequence
 
 from onnx import AttributeProto, GraphProto, NodeProto
 
-from ...ir.errors import ModelError
+from ....ir.errors import ModelError
 
 _SHOWN = 4  # nodes of a cycle that the error names
 

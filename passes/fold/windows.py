@@ -1,4 +1,4 @@
-"""Zeros put around a tensor become the padding of the convolution or average pool that reads it."""
+"""Windows: zeros around a tensor become a window's padding, and one window over all of every image is a reduction."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,19 +9,24 @@ import numpy as np
 from ...ir.analysis.contents import constant_of
 from ...ir.dims import Dim, Truth, is_at_least
 from ...ir.graph import Node, Value
+from ...ir.ops.known import AVERAGE_POOL, MAX_POOL
 from ..framework.base import PatternPass
+from ..framework.exactness import Exactness
 from ..framework.pattern import Capture, Found, Match, Rule
 from ..framework.rewriter import Rewriter
 
 
 @dataclass(frozen=True)
 class FoldPadding(PatternPass):
-    """Takes a `pad` with zeros into `conv`, and into `average_pool` where every window then counts its padding."""
+    """Zeros put around a tensor become the padding of the convolution or average pool that reads it.
+
+    Takes a `pad` with zeros into `conv`, and into `average_pool` where every window then counts its padding.
+    """
 
     name: ClassVar[str] = "fold-padding"
 
     def rules(self) -> Sequence[Rule]:
-        return RULES
+        return _PADDING
 
 
 def _is_zero_padding(node: Node) -> bool:
@@ -66,7 +71,41 @@ def _into_average_pool(rewriter: Rewriter, found: Found) -> Value | None:
 
 _PAD = Match("pad", Capture("x"), Capture("value", is_optional=True), name="pad", where=_is_zero_padding)
 
-RULES: tuple[Rule, ...] = (
+_PADDING: tuple[Rule, ...] = (
     Rule("padding-into-conv", Match("conv", _PAD, more=True), _into_conv),
     Rule("padding-into-average-pool", Match("average_pool", _PAD), _into_average_pool),
+)
+
+
+@dataclass(frozen=True)
+class GlobalPooling(PatternPass):
+    """A pool with one window that covers all of every image is a reduction, which runtimes do in one sweep.
+
+    Turns pools over whole images into `reduce_mean` and `reduce_max`; sums may be rounded in another order.
+    """
+
+    name: ClassVar[str] = "global-pooling"
+    exactness: ClassVar[Exactness] = Exactness.ROUNDING
+
+    def rules(self) -> Sequence[Rule]:
+        return _POOLING
+
+
+def _covers(node: Node) -> bool:
+    """One window, from the first element to the last or beyond, without padding or gaps."""
+    attrs = node.attrs
+    sizes = node.operands[0].shape[2:]
+    if any(pad != 0 for pad in attrs["pads"]) or any(step != 1 for step in attrs["dilations"]):
+        return False
+    is_one = all(count == 1 for count in node.output.shape[2:])
+    return is_one and all(isinstance(s, int) and s <= k for s, k in zip(sizes, attrs["kernel"], strict=True))
+
+
+def _reduced(rewriter: Rewriter, found: Found) -> Value:
+    op = "reduce_mean" if found.root.op is AVERAGE_POOL else "reduce_max"
+    return rewriter.op(op, found["x"], axes=tuple(range(2, found["x"].tensor.rank)), keep_dims=True)
+
+
+_POOLING: tuple[Rule, ...] = (
+    Rule("global-pool", Match((AVERAGE_POOL, MAX_POOL), Capture("x"), where=_covers), _reduced),
 )

@@ -1,15 +1,8 @@
-"""Constant folding: what depends on constants alone is computed now, and shape arithmetic becomes dims.
-
-What has no elements is known without being a constant: a product of no inner axis is zeros.
-
-Folding runs an op's own meaning, so values and dtypes are exactly those that running the node would give. A result
-larger than its operands together is kept only up to `limit` bytes: a model must not grow tenfold because an expanded
-mask was written out. For the same reason a dequantized constant is never folded, however small: quantized weights
-stay what they are, and executors that run the quantized form look for the node.
-"""
+"""Nodes that need not run: dead ones go, equal ones become one, and what depends on constants alone is computed now."""
 
 import math
 import sys
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,13 +22,75 @@ from ..framework.base import Pass
 from ..framework.deferred import deferred_node
 from ..framework.rewriter import Rewriter
 
+
+@dataclass(frozen=True)
+class EliminateDeadCode(Pass):
+    """Dead-code elimination: nodes whose results nobody reads go, last ones first. Inputs of the graph stay.
+
+    Erases every node without uses. No op has side effects, so random and foreign ones go as well.
+    """
+
+    name: ClassVar[str] = "eliminate-dead-code"
+
+    def run(self, graph: Graph, rewriter: Rewriter) -> None:
+        for node in graph.reversed_nodes:
+            if not node.has_uses and rewriter.may_rewrite("unused", node):
+                rewriter.erase(node)
+
+
+@dataclass(frozen=True)
+class Cse(Pass):
+    """Common subexpressions: two nodes that compute the same become one.
+
+    Nodes are equal when op, operands (in either order if it is commutative), attributes and result types are. An absent
+    operand has its place in the comparison, so `clip(x, _, c)` and `clip(x, c, _)` stay apart. Constants are compared
+    by content up to `max_constant_bytes`; larger ones, which would have to be read, only if that was done before, or
+    they are the same object.
+
+    Merges equal pure nodes into the first of them. Nodes that own regions are left alone.
+    """
+
+    name: ClassVar[str] = "cse"
+    max_constant_bytes: int = 1 << 20
+
+    def run(self, graph: Graph, rewriter: Rewriter) -> None:
+        first: dict[Hashable, Node] = {}
+        for node in graph.nodes:
+            if not node.op.is_pure or node.regions:
+                continue
+            same = first.setdefault(self._key(node), node)
+            if same is not node and rewriter.may_rewrite("duplicate", node):
+                rewriter.replace(node, *same.outputs)
+
+    def _key(self, node: Node) -> Hashable:
+        inputs = tuple(sorted(node.inputs, key=id)) if node.op.has(Trait.COMMUTATIVE) else node.inputs
+        types = tuple(value.type for value in node.outputs) if node.op.has(Trait.DATA_DEPENDENT) else ()
+        return (node.op, inputs, self._attrs_key(node), types)
+
+    def _attrs_key(self, node: Node) -> Hashable:
+        content = node.attrs.get("value")
+        if isinstance(content, Constant) and content.nbytes > self.max_constant_bytes and not content.has_digest:
+            return id(content)
+        return node.attrs
+
+
 _NEVER = Trait.IMPURE | Trait.FOREIGN | Trait.CONTROL_FLOW
 _DEQUANTIZE = native("dequantize_linear")
 
 
 @dataclass(frozen=True)
 class FoldConstants(Pass):
-    """Replaces nodes by the constants that they compute; `limit` (bytes) bounds results that outgrow the operands."""
+    """Constant folding: what depends on constants alone is computed now, and shape arithmetic becomes dims.
+
+    What has no elements is known without being a constant: a product of no inner axis is zeros.
+
+    Folding runs an op's own meaning, so values and dtypes are exactly those that running the node would give. A result
+    larger than its operands together is kept only up to `limit` bytes: a model must not grow tenfold because an
+    expanded mask was written out. For the same reason a dequantized constant is never folded, however small: quantized
+    weights stay what they are, and executors that run the quantized form look for the node.
+
+    Replaces nodes by the constants that they compute; `limit` (bytes) bounds results that outgrow the operands.
+    """
 
     name: ClassVar[str] = "fold-constants"
     limit: int = 1 << 20

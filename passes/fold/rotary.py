@@ -1,9 +1,4 @@
-"""Queries and keys that lie side by side, the parts of one product, are rotated together.
-
-Heads are rotated one by one, and those of queries and keys by the same angles, so that one kernel can do all of them.
-Its result is split again where a split is a view. An axis that is parted before it is split is split first. Programs
-for a GPU do this, where launches cost; see `merge_products.py`.
-"""
+"""Rotary embedding: queries and keys that lie side by side are rotated at once, heads of smaller floats as they are."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +8,9 @@ from ...ir.dims import Dim
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.known import RESHAPE, ROTARY_EMBEDDING, SPLIT, TRANSPOSE
 from ...ir.ops.rules import normal_axes, normal_axis
-from ..framework.base import Pass
+from ...ir.types import DType
+from ..framework.base import Pass, PatternPass
+from ..framework.pattern import Capture, Found, Match, Rule
 from ..framework.rewriter import Rewriter
 
 _BY_HEAD = (0, 2, 1, 3)
@@ -21,7 +18,14 @@ _BY_HEAD = (0, 2, 1, 3)
 
 @dataclass(frozen=True)
 class MergeRotary(Pass):
-    """Merges `rotary_embedding` of neighboring parts of a `split`, which nothing else reads, by the same angles."""
+    """Queries and keys that lie side by side, the parts of one product, are rotated together.
+
+    Heads are rotated one by one, and those of queries and keys by the same angles, so that one kernel can do all of
+    them. Its result is split again where a split is a view. An axis that is parted before it is split is split first.
+    Programs for a GPU do this, where launches cost; see `merge_products.py`.
+
+    Merges `rotary_embedding` of neighboring parts of a `split`, which nothing else reads, by the same angles.
+    """
 
     name: ClassVar[str] = "merge-rotary"
 
@@ -177,3 +181,33 @@ def _rotated(x: Value, like: _Rotation, heads: int, rewriter: Rewriter) -> Value
         x = rewriter.op("transpose", x, perm=_BY_HEAD) if like.is_transposed else x
     attrs = {**like.node.attrs, "heads": 0 if like.is_reshaped else heads}
     return rewriter.node(like.node.op, (x, *like.node.inputs[1:]), attrs).output
+
+
+_TABLES = (Capture("cos"), Capture("sin"), Capture("positions", is_optional=True))
+
+
+def _narrowed(rewriter: Rewriter, found: Found) -> Value | None:
+    x, node = found["x"], found.node("rotary")
+    if not x.tensor.dtype.is_small_float or found.root.output.tensor.dtype is not x.tensor.dtype:
+        return None
+    if any(value.tensor.dtype is not DType.F32 for value in (node.output, found["cos"])):
+        return None
+    return rewriter.node(node.op, (x, *node.inputs[1:]), node.attrs).output
+
+
+@dataclass(frozen=True)
+class NarrowRotary(PatternPass):
+    """Heads of floats below f32 that are rotated in f32 are rotated as they are, with their tables in f32.
+
+    Models cast queries and keys to f32 before they rotate them, and back. A kernel that rotates reads and writes
+    smaller floats and computes in f32 by itself, which gives the same bits. Programs for a GPU do this, where launches
+    cost.
+
+    Takes casts away around `rotary_embedding` in f32 of what was and will be a smaller float.
+    """
+
+    name: ClassVar[str] = "narrow-rotary"
+
+    def rules(self) -> Sequence[Rule]:
+        turned = Match("rotary_embedding", Match("cast", Capture("x")), *_TABLES, name="rotary", only_user=True)
+        return (Rule("narrow-rotary", Match("cast", turned), _narrowed),)

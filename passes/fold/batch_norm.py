@@ -1,4 +1,4 @@
-"""Batch norm at inference is a factor and an addend per channel: both go into the weights before or after it."""
+"""Batch norm at inference, a factor and an addend per channel: folded into weights, or left as two ops."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,8 @@ import numpy as np
 from ...ir.analysis.contents import constant_of
 from ...ir.constant import Array, Constant
 from ...ir.graph import Node, Value
-from ...ir.ops.known import CONV, GEMM, MATMUL
+from ...ir.ops.known import CONV, CONV_TRANSPOSE, GEMM, MATMUL
+from ...ir.types import DType
 from ..framework.base import PatternPass
 from ..framework.exactness import Exactness
 from ..framework.pattern import Capture, Found, Literal, Match, Rule
@@ -20,12 +21,14 @@ from .absorb_after import absorbed_after
 
 @dataclass(frozen=True)
 class FoldBatchNorm(PatternPass):
-    """Takes `batch_norm` with constant parameters into a convolution or product next to it.
+    """Batch norm at inference is a factor and an addend per channel: both go into the weights before or after it.
+
+    Takes `batch_norm` with constant parameters into a convolution or product next to it.
 
     One that is left alone stays, unless it does nothing or is a single addition or multiplication. Weights of f16 and
     bf16 are rounded, which errs alike at every place, so that no mean over an image takes it out: of a ResNeSt the
     error grows five times. With `keeps_small_images`, images in these stay with their norm, whose numbers are f32 where
-    it is spread (`spread_batch_norm.py`).
+    it is spread.
     """
 
     name: ClassVar[str] = "fold-batch-norm"
@@ -33,7 +36,7 @@ class FoldBatchNorm(PatternPass):
     keeps_small_images: bool = False
 
     def rules(self) -> Sequence[Rule]:
-        return _RULES_WITHOUT_SMALL_IMAGES if self.keeps_small_images else RULES
+        return _FOLDING_OF_LARGE_IMAGES if self.keeps_small_images else _FOLDING
 
 
 def channel_change(node: Node) -> ScaleShift | None:
@@ -105,7 +108,7 @@ def _constant(rewriter: Rewriter, part: Array, node: Node) -> Value:
 _X = Capture("x")
 _BATCH_NORM = Match("batch_norm", _X, *(Literal() for _ in range(4)), name="norm")
 
-RULES: tuple[Rule, ...] = (
+_FOLDING: tuple[Rule, ...] = (
     Rule("batch-norm-into-producer", _BATCH_NORM, _into_producer),
     Rule("batch-norm-into-user", Match((CONV, GEMM, MATMUL), _BATCH_NORM, more=True), _into_user),
     Rule("batch-norm-of-one-operation", _BATCH_NORM, _as_one_operation),
@@ -122,4 +125,57 @@ def _unless_small_image(rule: Rule) -> Rule:
     return Rule(rule.name, rule.pattern, replaced)
 
 
-_RULES_WITHOUT_SMALL_IMAGES = tuple(map(_unless_small_image, RULES))
+_FOLDING_OF_LARGE_IMAGES = tuple(map(_unless_small_image, _FOLDING))
+
+
+@dataclass(frozen=True)
+class SpreadBatchNorm(PatternPass):
+    """Batch norm with constant parameters becomes a multiplication and an addition, in f32 for smaller floats.
+
+    What multiplies sums in f32 behind a convolution anyway does so in its kernel, and weights stay as they are: as
+    exact as the norm itself, and also where two convolutions share a weight. A bias of the convolution becomes part of
+    the addend.
+
+    Writes `batch_norm` as `mul` and `add` with a number for each channel, between casts for f16 and bf16.
+    """
+
+    name: ClassVar[str] = "spread-batch-norm"
+    exactness: ClassVar[Exactness] = Exactness.ROUNDING
+
+    def rules(self) -> Sequence[Rule]:
+        return _SPREADING
+
+
+def _spread(rewriter: Rewriter, found: Found) -> Value | None:
+    change, x = channel_change(found.root), found["x"]
+    if change is None or change.scale is None or change.shift is None:
+        return None
+    dtype = x.tensor.dtype
+    wide = DType.F32 if dtype.is_small_float else dtype
+    scale, shift = change.scale[0], change.shift[0]
+    conv = x.producer
+    bias = _bias_of(conv) if x.use_count == 1 else None
+    if bias is not None:
+        shift = shift + bias.reshape(scale.shape) * scale
+    factor, addend = Constant(scale, wide), Constant(shift, wide)
+    if not (np.isfinite(factor.array).all() and np.isfinite(addend.array).all()):
+        return None
+    if bias is not None and conv is not None:
+        x = rewriter.node(conv.op, (*conv.inputs[:2], None), dict(conv.attrs)).outputs[0]
+    y = rewriter.op("cast", x, to=wide) if wide is not dtype else x
+    y = rewriter.op("mul", y, rewriter.constant(factor))
+    y = rewriter.op("add", y, rewriter.constant(addend))
+    return rewriter.op("cast", y, to=dtype) if wide is not dtype else y
+
+
+def _bias_of(node: Node | None) -> Array | None:
+    """The constant bias of a convolution, in f64."""
+    if node is None or node.op not in (CONV, CONV_TRANSPOSE) or node.inputs[2] is None:
+        return None
+    content = constant_of(node.inputs[2])
+    return None if content is None else content.array.astype(np.float64)
+
+
+_SPREADING: tuple[Rule, ...] = (
+    Rule("batch-norm", Match("batch_norm", Capture("x"), *(Literal() for _ in range(4))), _spread),
+)
