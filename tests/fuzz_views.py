@@ -86,19 +86,8 @@ class Draw:
         """A program whose names begin with the prefix; a broken one has breaks of the graph."""
         while True:
             program = self._program(is_broken)
-            if not self._is_refused(len(program.arguments)):
+            if not (is_broken or self._shares) or not _is_refused(program):
                 return program
-
-    def _is_refused(self, count: int) -> bool:
-        """Whether one of so many arguments is written to that lie in one memory as different types.
-
-        PyTorch's wrappers refuse that, and say so.
-        """
-        arguments = [self._scope[name] for name in self._tensors[:count]]
-        types: dict[int, set[torch.dtype]] = {}
-        for each in arguments:
-            types.setdefault(each.untyped_storage().data_ptr(), set()).add(each.dtype)
-        return any(each._version and len(types[each.untyped_storage().data_ptr()]) > 1 for each in arguments)
 
     def _program(self, is_broken: bool) -> RandomProgram:
         self._scope, self._tensors = {"torch": torch}, []
@@ -253,6 +242,27 @@ class Draw:
                 f"{name}.new_zeros(6)",
             )
         )
+
+
+def _is_refused(program: RandomProgram) -> bool:
+    """Whether a part of it writes to tensors that come from outside of it and lie in one memory as different types.
+
+    PyTorch's wrappers refuse that, and say so.
+    """
+    scope: dict[str, Any] = {"torch": torch}
+    exec("\n".join(program.arguments), scope)
+    for lines in program.parts:
+        text = "\n".join(lines)
+        given = [scope[name] for name in {*re.findall(r"\w+", text)} & scope.keys() if name != "torch"]
+        versions = [each._version for each in given]
+        exec(text, scope)
+        types: dict[int, set[torch.dtype]] = {}
+        for each in given:
+            types.setdefault(each.untyped_storage().data_ptr(), set()).add(each.dtype)
+        for each, version in zip(given, versions, strict=True):
+            if each._version > version and len(types[each.untyped_storage().data_ptr()]) > 1:
+                return True
+    return False
 
 
 def _needed(statements: Sequence[str], results: Iterable[str]) -> list[str]:
