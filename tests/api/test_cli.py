@@ -1,4 +1,5 @@
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert stopped.value.code == 0
     text = capsys.readouterr().out
     assert text.startswith("usage: capgraph")
-    assert all(f"    {command.name} " in text for command in COMMANDS)
+    assert all(re.search(rf"^    {command.name}\s", text, re.MULTILINE) for command in COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)

@@ -96,7 +96,7 @@ def test_halves_go_to_tensor_cores_and_the_rest_to_multiply_adds() -> None:
         "multiply-adds",
     ]
     assert names(attended(1, 12, 128, 12, dtype=DType.F32))[0] == "tensor-cores-f32-64x32"
-    assert names(attended(1, 2, 5, 20))[0] == "tensor-cores-1x4x1"
+    assert names(attended(1, 2, 5, 20))[0] == "tensor-cores-1x2x1"
     assert names(attended(1, 2, 5, 20, dtype=DType.F64)) == ["multiply-adds"]
     assert names(attended(1, 2, 5, 132, dtype=DType.F32)) == ["multiply-adds"]
     assert names(attended(1, 2, 5, 264)) == []
