@@ -428,7 +428,7 @@ LOADED_ON_FIRST_USE = (
     "capgraph.executors.ort",
     "capgraph.executors.replay.executor",
     "capgraph.executors.host.device",
-    "capgraph.cli.onnx_files",
+    "capgraph.cli.files",
 )
 
 
