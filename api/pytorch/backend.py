@@ -336,6 +336,8 @@ class _FixedFunction:
         return self.program.move_states({name: arguments[position] for position, name in self._states.items()})
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
+        for position, count in self._imported.bases.items():
+            arguments[position] = arguments[position][:count]
         if self._alike is not None:
             found = self.program.run_alike(self._alike(arguments))
             if found is not None:

@@ -149,6 +149,8 @@ class OrtPartition:
         self.segments = cut(self._graph, self._refused, threads=self._threads)
 
     def _made(self) -> tuple[GraphSegment, ...]:
+        if not self._graph.outputs:
+            return ()  # there is nothing to run, which no session takes
         try:
             _check_faults(self._graph)
             return (whole(self._graph, threads=self._threads),)

@@ -32,7 +32,8 @@ class AotModel:
 
     `model.inputs` has the name of each argument, None for one that is not asked for: a weight, or a size that other
     arguments tell. `written` are the arguments that the function writes to, by the name of the output that is their new
-    content; `model.states` are those among them that are always the same tensor. `memories` are inputs that are
+    content; `model.states` are those among them that are always the same tensor. `bases` are those that are all of a
+    memory, by position, and how many of its elements were traced: it may have more. `memories` are inputs that are
     elements of the memory of an argument: its position, how many they are, and whether from its own first or the first
     of all. `orders` has the orders of axes in which arguments are row-major, of those that are not as they come: their
     inputs are in that order. `views` are the results, by position, that lie in the memory of an argument or of an
@@ -45,6 +46,7 @@ class AotModel:
 
     model: TorchModel
     written: dict[str, int] = field(default_factory=dict)
+    bases: dict[int, int] = field(default_factory=dict)
     memories: dict[str, tuple[int, Dim, bool]] = field(default_factory=dict)
     orders: dict[int, tuple[int, ...]] = field(default_factory=dict)
     views: dict[int, ResultView] = field(default_factory=dict)
@@ -132,6 +134,8 @@ class _AotImport:
             self.importer.around[node] = partial(self._around, position, value)
         elif tensor is not None:
             model.states[node.name] = tensor
+        elif _is_base(node):
+            self.result.bases[position] = value.shape[0]
         model.note_input(node.name, value)
         order = None if node in self.written or value.is_complex() else dense_order(value, self.sizes)
         if order is not None and order != tuple(range(len(order))):
@@ -234,6 +238,16 @@ def _same(nodes: Sequence[Any]) -> dict[int, int]:
             firsts.setdefault(node, index)
     repeated = [index for index, node in enumerate(nodes) if isinstance(node, torch.fx.Node)]
     return {index: firsts[nodes[index]] for index in repeated if firsts.get(nodes[index], index) != index}
+
+
+def _is_base(node: Any) -> bool:
+    """Whether an argument is a memory that others are views of: PyTorch traces it as long as it sees views of it."""
+    shape = node.meta["val"].shape
+    uses = {str(user.target) for user in node.users} - {"aten.copy_.default"}
+    return len(shape) == 1 and isinstance(shape[0], int) and uses <= _BY_STRIDES
+
+
+_BY_STRIDES = {"aten.as_strided.default", "aten.as_strided_scatter.default"}
 
 
 def _is_token(node: Any) -> bool:

@@ -258,8 +258,10 @@ def _roll(c: Call, x: Pairs, shifts: Sequence[int], dims: Sequence[int]) -> Pair
 
 
 def _concatenate(c: Call, tensors: Sequence[Any], dim: int = 0) -> Pairs:
-    dtype = parts_type(c)
-    return Pairs(c.op("concat", *(pairs_of(c, x, dtype).value for x in tensors), axis=axis_of(dim, len(c.shape))))
+    """One behind another; tensors of shape [0] do not count, as they fit to any."""
+    dtype, rank = parts_type(c), len(c.shape)
+    counted = [pairs_of(c, x, dtype).value for x in tensors if rank == 1 or x.shape != (0,)]
+    return Pairs(c.op("concat", *counted, axis=axis_of(dim, rank)) if len(counted) > 1 else counted[0])
 
 
 def _written_by_strides(c: Call, x: Pairs, source: Any, *given: Any) -> Pairs:

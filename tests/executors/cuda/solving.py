@@ -190,7 +190,10 @@ def _activated(name: str, x: Array, number: float) -> Array:
 
 
 def _solve_attention(problem: AttentionProblem, arguments: Mapping[str, Argument], memory: Memory) -> None:
-    """As the library does it: masks are added whatever the scores are, and rows without keys are left as they are."""
+    """As the library does it: masks are added whatever the scores are, and rows without keys are left as they are.
+
+    Scores are in units of log 2, which takes the lowest floats to minus infinity; rows of nothing else are zeros.
+    """
     q, k, v, o = (_tensor(memory, arguments[role], getattr(problem, role)) for role in ("q", "k", "v", "o"))
     shared = q.shape[1] // k.shape[1]
     k, v = (np.repeat(x, shared, axis=1).astype(np.float32) for x in (k, v))
@@ -211,9 +214,11 @@ def _solve_attention(problem: AttentionProblem, arguments: Mapping[str, Argument
             assert not problem.has_lengths
             assert problem.mask.dtype in (problem.q.dtype, DType.F32)
             scores = scores + _tensor(memory, arguments["mask"], problem.mask).astype(np.float32)
-        scores = np.where(seen, scores, -np.inf)
-        weights = np.exp(scores - scores.max(-1, keepdims=True))
-        found = weights / weights.sum(-1, keepdims=True) @ np.where(np.isnan(v), 0, v)
+        scores = np.where(seen, scores * np.float32(1 / np.log(2)), -np.inf)
+        most = scores.max(-1, keepdims=True)
+        weights = np.exp2(scores - np.where(most == -np.inf, 0, most))
+        total = weights.sum(-1, keepdims=True)
+        found = weights / np.where(total == 0, 1, total) @ np.where(np.isnan(v), 0, v)
     is_made = np.broadcast_to(seen.any(-1, keepdims=True), (*scores.shape[:3], 1))
     np.copyto(o, found.astype(o.dtype), where=is_made)
 

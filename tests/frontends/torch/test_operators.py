@@ -158,6 +158,18 @@ def test_a_complex_number_without_axes_keeps_both_parts() -> None:
         torch.testing.assert_close(one, other)
 
 
+def test_complex_numbers_are_joined_with_what_has_none() -> None:
+    torch._dynamo.reset()
+
+    def function(x: Any, nothing: Any) -> Any:
+        none = nothing.to(x.dtype)
+        return torch.cat([nothing, x], -1), torch.cat([none, x, x.real]), torch.cat([none, nothing])
+
+    x, nothing = torch.randn(2, 3, 2, dtype=torch.complex64), torch.empty(0)
+    for one, other in zip(torch.compile(function, backend="capgraph")(x, nothing), function(x, nothing), strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_zeros_have_the_signs_of_pytorch() -> None:
     """And infinities make NaN where they do there: a real number is a complex one with an imaginary part of 0."""
     numbers = torch.tensor([0.0, -0.0, 0.5, -0.5, 7.0, -7.0, float("inf"), -float("inf")])

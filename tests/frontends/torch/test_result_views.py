@@ -103,6 +103,36 @@ def test_writes_behind_a_break_of_the_graph_reach_all_views() -> None:
     assert not torch.compile(function, backend="capgraph")(torch.ones(3, 2)).any()
 
 
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_writes_to_a_part_of_a_memory_leave_the_rest(dynamic: bool) -> None:
+    """Behind the break two arguments lie in one memory, of which PyTorch traces the part that they show."""
+    torch._dynamo.reset()
+
+    def function(x: Any) -> Any:
+        view = x.detach()
+        same = view.contiguous()
+        torch._dynamo.graph_break()
+        view.mul_(-1)
+        return same + 1
+
+    found, wanted = torch.arange(1, 5), torch.arange(1, 5)
+    compiled = torch.compile(function, backend="capgraph", dynamic=dynamic)
+    assert compiled(found[:1].view(())).equal(function(wanted[:1].view(())))
+    assert found.equal(wanted)
+
+
+@pytest.mark.filterwarnings("error::capgraph.CapgraphWarning")
+def test_a_graph_without_results_is_no_trouble() -> None:
+    torch._dynamo.reset()
+
+    def function(x: Any) -> Any:
+        same = x.contiguous()
+        torch._dynamo.graph_break()
+        return same + 1
+
+    assert torch.compile(function, backend="capgraph")(torch.ones(3)).eq(2).all()
+
+
 @pytest.mark.parametrize("executor", ["ort", "eager"])
 def test_results_that_are_one_tensor_stay_one(executor: str) -> None:
     torch._dynamo.reset()

@@ -4,18 +4,22 @@ The library adds masks to scores, so that -inf hides a key only where its score 
 queries of which lengths say that there is no key for them. Both would differ from what the op means. So where there are
 lengths the result is filled with NaN first, and every row that holds one afterwards is computed again by an own kernel,
 which is a look at the result and no more where there is none. A row all of whose keys a mask hides is written, as
-nothing but its scores says so: zeros by cuDNN 9.19 (`tests/gpu/test_attention.py`), and NaN would be repaired.
+nothing but its scores says so: zeros by cuDNN 9.19 (`tests/gpu/test_heavy.py`), and NaN would be repaired. Its scores
+are in units of log 2, where the lowest floats of f32 and bf16 are -inf too, though they hide no key from others like
+it: numbers below `_LOWEST` are made that.
 """
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from .....ir.plan import element_bytes
 from .....ir.types import DType
 from ...kernel_ir.launch import Argument, BufferPlace, Candidate, Kernel, KernelLaunch, Launch, LibraryCall, Task
 from ...kernel_ir.sources import Source, index_type
-from ...kernel_ir.types import stored
+from ...kernel_ir.types import number, stored
 from ...libraries.problems import AttentionProblem, TensorLayout
 from ..gemm.regions import aligned, scratch_behind
 from . import fma as attention_fma
@@ -29,6 +33,7 @@ WORKSPACE = 4 << 20
 MOST_MASK_BYTES = 128 << 20
 """What a mask that is made for the library may take."""
 
+_LOWEST = -1e38
 _LEAST_STEPS = 64
 _MOST_SIZE, _MOST_SIZE_BEFORE_HOPPER = 256, 128
 _THREADS = 256
@@ -130,10 +135,18 @@ def _prepared(attention: Attention, task: Task) -> _Prepared | None:
 
 
 def _is_added_as_it_is(attention: Attention, mask: Source) -> bool:
-    """Whether the library can read it: rows of floats, which begin at whole pieces in halves."""
+    """Whether the library can read it: rows of floats, which begin at whole pieces in halves, none of them too low."""
     is_half = mask.dtype is attention.q.dtype
     starts = mask.starts_a_piece and all(stride % _PIECE == 0 for stride in mask.strides[:3])
-    return mask.strides[3] == 1 and (mask.dtype is DType.F32 or (is_half and starts))
+    is_read = mask.strides[3] == 1 and (mask.dtype is DType.F32 or (is_half and starts))
+    return is_read and (mask.dtype is DType.F16 or _is_known_to_stay_finite(mask))
+
+
+def _is_known_to_stay_finite(mask: Source) -> bool:
+    if mask.constant is None:
+        return False
+    content = mask.constant.array.astype(np.float32, copy=False)
+    return not bool(((content < _LOWEST) & (content != -np.inf)).any())
 
 
 def _made_shape(attention: Attention, mask: Source) -> tuple[int, int, int, int]:
@@ -244,7 +257,11 @@ def _masking(attention: Attention, made: Source) -> tuple[int, str]:
     if attention.lengths is not None and attention.is_causal:
         hidden.append(f"key > t + length - {attention.steps}")
     length = f"const i64 length = lengths[b * {attention.lengths.strides[0]}];" if attention.lengths is not None else ""
-    value = "get(given.v[i]) ? 0.0f : -INFINITE" if mask.dtype is DType.BOOL else "get(given.v[i])"
+    value = "get(given.v[i])"
+    if mask.dtype is DType.BOOL:
+        value += " ? 0.0f : -INFINITE"
+    elif mask.dtype is not DType.F16:
+        value = f"{value} == -INFINITE ? -INFINITE : greatest({value}, {number(_LOWEST, 'float')})"
     result = f"pack<{stored(made.dtype)}, {_PIECE}>"
     threads = made.shape[0] * heads * steps * pieces
     return (
