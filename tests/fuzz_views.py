@@ -409,7 +409,7 @@ def _unlike(found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> st
             return f"tensor {index} is {one.dtype}{tuple(one.shape)}, not {other.dtype}{tuple(other.shape)}"
         if _strides(one) != _strides(other):
             return f"tensor {index} has strides {one.stride()}, not {other.stride()}"
-        if not torch.equal(one, other):
+        if not torch.allclose(one, other, rtol=0, atol=0, equal_nan=True):
             return f"tensor {index} is {one.tolist()}, not {other.tolist()}"
     return ""
 
@@ -475,12 +475,28 @@ def tried(seed: int, executor: str, tally: Counter[str], *, broken: int = 4, cou
         if not problem:
             first = index - index % size
             problem, tried_again, place = f"beside others: {found}", programs[first : first + size], index - first
-        if NOT_TAKEN in problem or problems_of(tried_again, _of_pytorch, way).get(place):
+        if NOT_TAKEN in problem or _is_of_pytorch(problem, tried_again, place, way):
             tally["not by PyTorch either"] += 1
         else:
             problems[index] = f"{problem}\n{programs[index]}"
     tally["differences"] += len(problems)
     return problems
+
+
+def _is_of_pytorch(problem: str, programs: tuple[RandomProgram, ...], place: int, way: Way) -> bool:
+    """Whether PyTorch's own graph fails or differs too: for the program there, beside the others or alone.
+
+    An error of parts together may be another program's there: the same error is PyTorch's, whichever program has it.
+    """
+    found = problems_of(programs, _of_pytorch, way)
+    alone = len(programs) > 1 and place not in found and problems_of((programs[place],), _of_pytorch, way)
+    error = _error(problem)
+    return place in found or bool(alone) or (bool(error) and error in map(_error, found.values()))
+
+
+def _error(problem: str) -> str:
+    """What a backend raised, its first line; nothing where it raised nothing."""
+    return problem.partition("raised:\n")[2].partition("\n")[0]
 
 
 def _begin() -> None:

@@ -336,8 +336,8 @@ class _FixedFunction:
         return self.program.move_states({name: arguments[position] for position, name in self._states.items()})
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
-        for position, count in self._imported.bases.items():
-            arguments[position] = arguments[position][:count]
+        if self._imported.bases:
+            arguments = self._with_known_bases(arguments)
         if self._alike is not None:
             found = self.program.run_alike(self._alike(arguments))
             if found is not None:
@@ -363,6 +363,13 @@ class _FixedFunction:
             self._set_views(found, arguments, results)
         for index, first in self._imported.same.items():
             found[index] = found[first]
+        return found
+
+    def _with_known_bases(self, arguments: Sequence[Any]) -> list[Any]:
+        """The arguments, of memory that several share only as much as the graph was traced with."""
+        found, sizes = list(arguments), self._sizes(arguments, {})
+        for position, count in self._imported.bases.items():
+            found[position] = found[position][: evaluate(count, sizes)]
         return found
 
     def _named(self, found: Sequence[Any]) -> dict[str, Any]:
@@ -398,11 +405,12 @@ class _FixedFunction:
             for position, name, order in self._asked
         }
         if self._imported.memories:
-            sizes = self._sizes(arguments, {})
+            sizes, written = self._sizes(arguments, {}), {*self._imported.written.values()}
             for name, (position, count, from_own) in self._imported.memories.items():
                 argument = arguments[position]
                 start = argument.storage_offset() if from_own else 0
-                given[name] = argument.as_strided((evaluate(count, sizes),), (1,), start)
+                memory = argument.as_strided((evaluate(count, sizes),), (1,), start)
+                given[name] = memory.clone() if position in written else memory
         return given
 
     def _sizes(self, arguments: Sequence[Any], sources: Mapping[str, Any]) -> dict[str, int]:

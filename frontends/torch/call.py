@@ -34,12 +34,14 @@ class SourceMemory:
     """The tensor that made the memory which another lies in, and its fake.
 
     `around` is there for an argument, of whose memory a caller may have more: it gives so many elements of it, from
-    the argument's first, or from the first of all.
+    the argument's first, or from the first of all. One that is `placed` begins in its memory where its fake does: an
+    argument that is written to, and what as_strided_scatter makes of it.
     """
 
     value: Value
     fake: Any
     around: Callable[[Dim, bool], Value] | None = None
+    placed: bool = False
 
 
 _UNKNOWN_REMEDY = "compute with tensors of the whole size and a mask, instead of the selected elements"

@@ -6,6 +6,7 @@ which runs the operator in PyTorch. Sizes are followed as dims, so that arithmet
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from .memory import owners, storage_of
 from .numbers import NUMBER_CALLS, number_result
 from .ops import LOWERINGS, complex_numbers
 from .ops.complex_numbers import PART_TYPES, Pairs, content_pairs
+from .ops.strided import written_in_memory
 from .origins import origin_of
 from .sizes import Sizes, UnknownSizeError
 from .tensors import SharedConstants
@@ -39,6 +41,7 @@ class FxImporter:
         self.constants = constants
         self.known: dict[Any, Any] = {}
         self.around: dict[Any, Callable[[Dim, bool], Value]] = {}  # the memory around an argument, by placeholder
+        self.placed: set[Any] = set()  # placeholders of arguments that begin in memory where their fakes do
         self._constant_values: dict[int, Value] = {}
         self.numbers: dict[str, Value] = {}  # symbols of PyTorch's whose value a node computes
         self.checks = Checks(self)
@@ -178,8 +181,18 @@ class FxImporter:
         alike = (fake.dtype, fake.is_conj(), fake.is_neg()) == (base.dtype, base.is_conj(), base.is_neg())
         if not alike or not isinstance(value, Value | Pairs):
             raise UnsupportedError("strides over bits of another dtype", remedy="take them of the tensor itself")
-        around = self.around.get(owner)
-        return SourceMemory(value.value if isinstance(value, Pairs) else value, base, around)
+        placed = _written_first(owner) in self.placed
+        around = partial(self._scattered, owner) if placed and owner.target is _SCATTER else self.around.get(owner)
+        return SourceMemory(value.value if isinstance(value, Pairs) else value, base, around, placed)
+
+    def _scattered(self, node: Any, count: Dim, _from_own: bool) -> Value:
+        """So many elements, or more, of the memory of an argument, with what as_strided_scatter writes to it."""
+        memory = self._memory_of(node.args[0])
+        call = Call(self.graph, self.sizes, str(node.target), [node.meta["val"]], origin_of(node))
+        _, source, *where = bound_arguments(node.target, self.operand(node.args), self.operand(node.kwargs)).values()
+        if isinstance(self.known[node], Pairs):
+            source = complex_numbers.pairs_of(call, source, memory.value.tensor.dtype).value
+        return written_in_memory(call, memory, source, count, *where)
 
     def _writing_operator(self, node: Any, target: Any, arguments: Mapping[str, Any]) -> list[Any]:
         """What a custom operator gives that writes to its arguments, and their new content."""
@@ -290,6 +303,16 @@ def unneeded_nodes(graph: Any) -> frozenset[Any]:
         elif is_number(node.meta.get("val")) and all(user in of_checks or is_check(user) for user in readers):
             of_checks.add(node)
     return frozenset(unread | of_checks)
+
+
+def _written_first(node: Any) -> Any:
+    """What the first of some as_strided_scatter, one after the other, writes to; another node itself."""
+    while node.target is _SCATTER:
+        node = node.args[0]
+    return node
+
+
+_SCATTER = torch.ops.aten.as_strided_scatter.default
 
 
 def bound_arguments(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

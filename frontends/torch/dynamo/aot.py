@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch._functorch._aot_autograd.descriptors import SyntheticBaseAOTInput
 
 from ....ir.dims import Dim, SymDim, symbols
 from ....ir.errors import UnsupportedError
@@ -32,22 +33,22 @@ class AotModel:
 
     `model.inputs` has the name of each argument, None for one that is not asked for: a weight, or a size that other
     arguments tell. `written` are the arguments that the function writes to, by the name of the output that is their new
-    content; `model.states` are those among them that are always the same tensor. `bases` are those that are all of a
-    memory, by position, and how many of its elements were traced: it may have more. `memories` are inputs that are
+    content; `model.states` are those among them that are always the same tensor. `memories` are inputs that are
     elements of the memory of an argument: its position, how many they are, and whether from its own first or the first
-    of all. `orders` has the orders of axes in which arguments are row-major, of those that are not as they come: their
-    inputs are in that order. `views` are the results, by position, that lie in the memory of an argument or of an
-    output in another way than that does; `spread` are outputs whose memory has gaps, and how they lie there; `contents`
-    are outputs that begin in their memory where an argument, by its position, does. `same` are the results, by
-    position, that are one tensor with an earlier result: what changes the shape of one changes the other. `sizes` says
-    for each symbol which argument's shape tells it, or which output's, and at which axis (None: the argument is a
-    number, and tells it itself).
+    of all. `bases` are arguments that AOT autograd makes of the memory of several, by their position, and how much of
+    it tracing knows: a caller may have more. `orders` has the orders of axes in which arguments are row-major, of those
+    that are not as they come: their inputs are in that order. `views` are the results, by position, that lie in the
+    memory of an argument or of an output in another way than that does; `spread` are outputs whose memory has gaps, and
+    how they lie there; `contents` are outputs that begin in their memory where an argument, by its position, does.
+    `same` are the results, by position, that are one tensor with an earlier result: what changes the shape of one
+    changes the other. `sizes` says for each symbol which argument's shape tells it, or which output's, and at which
+    axis (None: the argument is a number, and tells it itself).
     """
 
     model: TorchModel
     written: dict[str, int] = field(default_factory=dict)
-    bases: dict[int, int] = field(default_factory=dict)
     memories: dict[str, tuple[int, Dim, bool]] = field(default_factory=dict)
+    bases: dict[int, Dim] = field(default_factory=dict)
     orders: dict[int, tuple[int, ...]] = field(default_factory=dict)
     views: dict[int, ResultView] = field(default_factory=dict)
     spread: dict[str, ResultView] = field(default_factory=dict)
@@ -130,12 +131,13 @@ class _AotImport:
             model.inputs.append(None)
             return self.importer.constant(tensor, node.name)
         model.inputs.append(node.name)
-        if node not in self.written:
-            self.importer.around[node] = partial(self._around, position, value)
-        elif tensor is not None:
-            model.states[node.name] = tensor
-        elif _is_base(node):
-            self.result.bases[position] = value.shape[0]
+        self.importer.around[node] = partial(self._around, position, value)
+        if node in self.written:
+            self.importer.placed.add(node)
+            if tensor is not None:
+                model.states[node.name] = tensor
+        if isinstance(node.meta.get("desc"), SyntheticBaseAOTInput):
+            self.result.bases[position] = self.sizes.dim(value.shape[0])
         model.note_input(node.name, value)
         order = None if node in self.written or value.is_complex() else dense_order(value, self.sizes)
         if order is not None and order != tuple(range(len(order))):
@@ -238,16 +240,6 @@ def _same(nodes: Sequence[Any]) -> dict[int, int]:
             firsts.setdefault(node, index)
     repeated = [index for index, node in enumerate(nodes) if isinstance(node, torch.fx.Node)]
     return {index: firsts[nodes[index]] for index in repeated if firsts.get(nodes[index], index) != index}
-
-
-def _is_base(node: Any) -> bool:
-    """Whether an argument is a memory that others are views of: PyTorch traces it as long as it sees views of it."""
-    shape = node.meta["val"].shape
-    uses = {str(user.target) for user in node.users} - {"aten.copy_.default"}
-    return len(shape) == 1 and isinstance(shape[0], int) and uses <= _BY_STRIDES
-
-
-_BY_STRIDES = {"aten.as_strided.default", "aten.as_strided_scatter.default"}
 
 
 def _is_token(node: Any) -> bool:

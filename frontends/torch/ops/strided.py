@@ -22,16 +22,18 @@ def as_strided(c: Call, _x: Any, size: Sequence[Any], stride: Sequence[Any], off
     if not _are_numbers(*size, *stride, start, *_layout(memory.fake)):
         return _at_computed_places(c, memory, size, stride, offset)
     places = _places(size, stride, start)
-    inside = None if offset is not None and memory.around is not None else _elements_at(memory.fake, places)
+    moves = memory.around is not None and not memory.placed
+    inside = None if offset is not None and moves else _elements_at(memory.fake, places)
     if inside is not None:
         return c.op("gather", _flat(c, memory.value, memory.fake), c.constant(inside, DType.I64), axis=0)
     if memory.around is None:
         raise UnsupportedError(
             "as_strided reaches memory around a tensor that cannot be handed over", remedy="take it of the whole tensor"
         )
-    if offset is None:
+    from_own = offset is None and moves
+    if from_own:
         places = places - memory.fake.storage_offset()
-    around = memory.around(int(places.max(initial=-1)) + 1, offset is None)
+    around = memory.around(int(places.max(initial=-1)) + 1, from_own)
     return c.op("gather", around, c.constant(places, DType.I64), axis=0)
 
 
@@ -73,9 +75,10 @@ def _at_computed_places(
     """The same where sizes are symbolic."""
     start = c.sizes.dim(c.fake("self").storage_offset()) if offset is None else offset
     is_whole = memory_order(memory.fake, c.sizes) is not None
-    if memory.around is not None and not (is_whole and offset is None):
-        start -= c.sizes.dim(memory.fake.storage_offset()) if offset is None else 0
-        flat = memory.around(_reach(size, stride, start), offset is None)
+    if memory.around is not None and not (is_whole and (offset is None or memory.placed)):
+        from_own = offset is None and not memory.placed
+        start -= c.sizes.dim(memory.fake.storage_offset()) if from_own else 0
+        flat = memory.around(_reach(size, stride, start), from_own)
     elif is_whole:
         flat = _memory_of(c, memory.value, memory.fake, 0)
     else:
@@ -115,6 +118,22 @@ def _written_at(c: Call, memory: Value, source: Value, places: Value) -> Value:
     count = product(places.shape)
     flat = c.reshape(source, (count, *memory.shape[1:]))
     return c.op("scatter_nd", memory, c.reshape(places, (count, 1)), flat, reduction="none")
+
+
+def written_in_memory(
+    c: Call,
+    memory: SourceMemory,
+    source: Any,
+    count: Dim,
+    size: Sequence[Dim],
+    stride: Sequence[Dim],
+    offset: Dim | None,
+) -> Value:
+    """So many elements, or more, of the memory of an argument, with `source` written where these strides reach."""
+    assert memory.around is not None
+    start = c.sizes.dim(memory.fake.storage_offset()) if offset is None else offset
+    flat = memory.around(dim_max(count, _reach(size, stride, start)), False)
+    return _written_at(c, flat, c.cast(source, flat.tensor.dtype), _computed_places(c, size, stride, start))
 
 
 def as_strided_scatter(

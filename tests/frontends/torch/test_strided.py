@@ -159,3 +159,52 @@ def test_a_size_that_is_guarded_as_a_number_leaves_no_gaps() -> None:
     for rows in (2, 3):
         x = torch.arange(6.0 * rows).view(rows, 3, 2)
         torch.testing.assert_close(compiled(x), function(x))
+
+
+def _part_of_memory_with_gaps() -> torch.Tensor:
+    return torch.arange(30.0)[3:27].view(6, 4).mT
+
+
+def written_in_part(x: Any) -> Any:
+    base = x[1:, ::2].view(torch.int32)
+    torch._dynamo.graph_break()
+    column, gap = base.as_strided((3,), (1,), 4), base.as_strided((2,), (1,), 7)
+    torch._dynamo.graph_break()
+    column.mul_(-2)
+    return base + 1, column * 3, gap + 1
+
+
+def complex_written_in_part(x: Any) -> Any:
+    base = torch.view_as_real(torch.complex(x, -x))[1:, ::2].flatten(1)[:, 2:6].view(torch.complex64)
+    torch._dynamo.graph_break()
+    first, gap = base.as_strided((2,), (1,), 1), base.as_strided((1,), (1,), 3)
+    torch._dynamo.graph_break()
+    first.mul_(2j)
+    return base + 1, first * 3, gap + 1
+
+
+@pytest.mark.parametrize("is_dynamic", [True, False])
+@pytest.mark.parametrize("function", [written_in_part, complex_written_in_part])
+def test_an_argument_with_gaps_is_written_to_behind_a_break(function: Callable[..., Any], is_dynamic: bool) -> None:
+    torch._dynamo.reset()
+    found, wanted = _part_of_memory_with_gaps(), _part_of_memory_with_gaps()
+    with torch.no_grad():
+        results = torch.compile(function, backend="capgraph", dynamic=is_dynamic)(found)
+    torch.testing.assert_close(results, function(wanted))
+    torch.testing.assert_close(found, wanted)
+
+
+def test_arguments_share_more_memory_than_tracing_knows() -> None:
+    torch._dynamo.reset()
+
+    def function(x: Any) -> Any:
+        columns, first = x[:, ::2].view(torch.int32), x[:, 0].view(torch.int32)
+        torch._dynamo.graph_break()
+        first.mul_(2)
+        return columns + 1, first
+
+    found, wanted = (torch.arange(24.0).view(4, 6) for _ in range(2))
+    with torch.no_grad():
+        results = torch.compile(function, backend="capgraph", dynamic=False)(found)
+    torch.testing.assert_close(results, function(wanted))
+    torch.testing.assert_close(found, wanted)
