@@ -181,8 +181,9 @@ class FxImporter:
         alike = (fake.dtype, fake.is_conj(), fake.is_neg()) == (base.dtype, base.is_conj(), base.is_neg())
         if not alike or not isinstance(value, Value | Pairs):
             raise UnsupportedError("strides over bits of another dtype", remedy="take them of the tensor itself")
-        placed = _written_first(owner) in self.placed
-        around = partial(self._scattered, owner) if placed and owner.target is _SCATTER else self.around.get(owner)
+        is_written = owner.target is _SCATTER and _written_first(owner) in self.around
+        around = partial(self._scattered, owner) if is_written else self.around.get(owner)
+        placed = is_written or owner in self.placed
         return SourceMemory(value.value if isinstance(value, Pairs) else value, base, around, placed)
 
     def _scattered(self, node: Any, count: Dim, _from_own: bool) -> Value:

@@ -108,6 +108,12 @@ def memory_order(fake: Any, sizes: Sizes) -> tuple[int, ...] | None:
     return dense_order(fake, sizes) if offset == 0 and is_all else None
 
 
+def is_all_of_memory(fake: Any) -> bool:
+    """Whether a tensor of symbolic sizes is all of its memory, but for gaps between its elements."""
+    offset = fake.storage_offset()
+    return isinstance(offset, int) and offset == 0 and _ends_where_memory_ends(fake)
+
+
 def _ends_where_memory_ends(fake: Any) -> bool:
     """Whether memory is written to be as long as sizes and strides reach, though guards make them simpler than it."""
     steps = zip(fake.shape, fake.stride(), strict=True)

@@ -12,7 +12,7 @@ from ....ir.errors import UnsupportedError
 from ....ir.graph import Value
 from ....ir.types import DType
 from ..call import Call, Lowering, NoLowering, SourceMemory
-from ..memory import memory_order, shares_elements
+from ..memory import is_all_of_memory, memory_order, shares_elements
 
 
 def as_strided(c: Call, _x: Any, size: Sequence[Any], stride: Sequence[Any], offset: Any = None) -> Value:
@@ -79,11 +79,11 @@ def _at_computed_places(
         from_own = offset is None and not memory.placed
         start -= c.sizes.dim(memory.fake.storage_offset()) if from_own else 0
         flat = memory.around(_reach(size, stride, start), from_own)
-    elif is_whole:
-        flat = _memory_of(c, memory.value, memory.fake, 0)
+    elif is_whole or is_all_of_memory(memory.fake):  # nothing is set between its elements
+        flat = _memory_of(c, memory.value, memory.fake, _reach(size, stride, start))
     else:
         raise UnsupportedError(
-            "as_strided with symbolic sizes reads memory with gaps", remedy="take it of a tensor that is contiguous"
+            "as_strided with symbolic sizes reads memory around a tensor", remedy="take it of the whole tensor"
         )
     return c.op("gather", flat, _computed_places(c, size, stride, start), axis=0)
 

@@ -161,6 +161,18 @@ def test_a_size_that_is_guarded_as_a_number_leaves_no_gaps() -> None:
         torch.testing.assert_close(compiled(x), function(x))
 
 
+def test_a_copy_that_only_guards_tell_dense_is_read_by_strides() -> None:
+    torch._dynamo.reset()
+
+    def function(x: Any) -> Any:
+        return x.unflatten(0, (2, -1)).clone().as_strided((2, 2), (2, 1), 1) + 1
+
+    compiled = torch.compile(function, backend="capgraph", fullgraph=True, dynamic=True)
+    for rows in (4, 6):
+        x = torch.arange(3.0 * rows).view(3, rows).mT
+        torch.testing.assert_close(compiled(x), function(x))
+
+
 def _part_of_memory_with_gaps() -> torch.Tensor:
     return torch.arange(30.0)[3:27].view(6, 4).mT
 
