@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from .....ir.types import DType
 from ...kernel_ir.includes.async_copies import async_copies
+from ...kernel_ir.includes.float_parts import float_parts, run_with_parts
 from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source, index_type
 from ...kernel_ir.types import number
-from ..gemm.float_parts import float_parts, run_with_parts
 from .attention import Attention
 from .code import block_code, features_at_once, length_code, parameters, score_code, tiles
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from .....ir.plan import element_bytes
 from .....ir.types import DType
 from ...kernel_ir.includes.async_copies import async_copies
+from ...kernel_ir.includes.float_parts import float_parts, run_with_parts
 from ...kernel_ir.includes.warp_code import MATRICES, warp_products
 from ...kernel_ir.launch import Kernel
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import stored
-from .float_parts import float_parts, run_with_parts
 
 FIND_TILE = """
   __shared__ int found[3];
