@@ -40,7 +40,10 @@ def constant_of(value: Value | None) -> Constant | None:
 
 
 def any_constant_of(value: Value | None) -> Constant | None:
-    """The same also for content that is not at hand, which passes must not read."""
+    """The same also for content that is not at hand.
+
+    To read it takes a copy from a device, which no pass does but for tables of rotary embedding, or fails.
+    """
     node = value.producer if value is not None else None
     content = node.attrs["value"] if node is not None and node.op is CONSTANT else None
     return content if isinstance(content, Constant) else None

@@ -62,15 +62,17 @@ class CpuTensors(TorchArrays):
 
 
 def resident(tensor: Any) -> Constant:
-    """A matrix is on the device, and nobody may read it on the host."""
+    """A matrix is on the device, and nobody may read a weight on the host."""
 
-    def unreadable() -> Any:
-        raise UnsupportedError("a weight was read on the host")
+    def load() -> Any:
+        if isinstance(tensor, torch.nn.Parameter):
+            raise UnsupportedError("a weight was read on the host")
+        return array_of(tensor)
 
     if tensor.dim() < 2:
         return Constant(array_of(tensor))
     strides = tuple(stride * tensor.element_size() for stride in tensor.stride())
-    return Constant.elsewhere(type_of(tensor), unreadable, Residence("cuda:0", tensor.data_ptr(), strides, tensor))
+    return Constant.elsewhere(type_of(tensor), load, Residence("cuda:0", tensor.data_ptr(), strides, tensor))
 
 
 @pytest.fixture

@@ -1,6 +1,11 @@
 """Composed rotary embeddings become one op, tables and all; what only looks like them stays."""
 
+import numpy as np
 import pytest
+from capgraph.ir.constant import Constant, Residence
+from capgraph.ir.text.parser import parse
+from capgraph.ir.types import DType, TensorType
+from capgraph.passes.framework.pipeline import Pipeline
 from capgraph.passes.recognize.recognize_rotary import RecognizeRotary
 
 from tests.passes.checking import check_pass
@@ -75,6 +80,31 @@ def test_tables_that_positions_select_from_one_for_all_samples():
         ROTARY,
     )
     check_pass(RecognizeRotary(), graph(inputs, *before), graph(inputs, *after), numeric=False)
+
+
+@pytest.mark.parametrize(("numbers", "is_known"), [([0, 1, 0, 1], True), ([0, 1, 0, 2], False)])
+@pytest.mark.parametrize("lies", ["on a device", "nowhere yet"])
+def test_a_table_that_is_not_at_hand_is_read_once_and_halved_where_it_lies(lies, numbers, is_known):
+    reads = []
+    content = np.array([numbers] * 3, np.float32)
+    place = Residence("cuda:0", 0, content.strides, content) if lies == "on a device" else None
+    table = Constant.elsewhere(TensorType(DType.F32, (3, 4)), lambda: reads.append(1) or content, place)
+    lines = (
+        f"%t: f32[3, 4] = constant() {{value = dense<f32[3, 4], #{table.digest}>}}",
+        "%g: f32[1, T, 4] = gather(%t, %i)",
+        "%c: f32[1, 1, T, 4] = unsqueeze(%g) {axes = [1]}",
+        "%s: f32[1, 1, T, 4] = neg(%c)",
+    )
+    made = parse(graph(f"{X}, %i: i64[1, T]", *lines, *SLICES, *TURN, *SUM), constants={table.digest: table})
+    Pipeline(((RecognizeRotary(),),)).run(made, check="structure")
+    is_found = "rotary_embedding" in [node.op.name for node in made.nodes]
+    assert is_found is (is_known and place is not None)
+    assert len(reads) == (place is not None)
+    halves = [node.attrs["value"] for node in made.nodes if node.op.name == "constant"]
+    if is_found:
+        assert halves[0] == halves[1]
+        assert not halves[0].is_at_hand
+        np.testing.assert_array_equal(halves[0].array, content[:, :2])
 
 
 def test_interleaved_pairs():

@@ -138,12 +138,24 @@ def _concat(constants: DeviceConstants, operands: Sequence[Held], attrs: Mapping
     return constants.joined_as_they_lie(operands, normal_axis(attrs["axis"], len(shape)), shape)
 
 
+def _slice(_constants: DeviceConstants, operands: Sequence[Held], attrs: Mapping[str, Any], shape: Shape) -> Held:
+    held = operands[0]
+    address, strides = held.address, list(held.strides)
+    axes = normal_axes(attrs["axes"], len(held.shape))
+    for axis, start, end, step in zip(axes, attrs["starts"], attrs["ends"], attrs["steps"], strict=True):
+        first, _, _ = slice(start, end, step).indices(held.shape[axis])
+        address += first * held.strides[axis]
+        strides[axis] *= step
+    return replace(held, address=address, shape=shape, strides=tuple(strides))
+
+
 _RULES: Mapping[str, Callable[[DeviceConstants, Sequence[Held], Mapping[str, Any], Shape], Held]] = {
     "transpose": _transpose,
     "reshape": _reshape,
     "squeeze": _reshape,
     "unsqueeze": _reshape,
     "concat": _concat,
+    "slice": _slice,
 }
 """How content on the device is laid out anew, by the op that it is derived with."""
 

@@ -4,13 +4,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ....ir.analysis.contents import constant_of
+from ....ir.analysis.contents import any_constant_of
 from ....ir.constant import Constant
 from ....ir.dims import Dim, Truth, compare
 from ....ir.graph import Node, Value
 from ....ir.op import Trait
 from ....ir.ops.known import CONCAT, EXPAND
 from ....ir.ops.rules import normal_axes, normal_axis
+from ...framework.deferred import deferred
 from ...framework.rewriter import Rewriter
 
 Plan = Callable[[Rewriter], Value]
@@ -21,7 +22,7 @@ def half_of(value: Value, *, interleaved: bool) -> Plan | None:
 
     Along the last axis, each angle stands twice: in two equal halves, or next to each other where `interleaved`.
     """
-    content = constant_of(value)
+    content = any_constant_of(value)
     if content is not None:
         return _half_of_constant(content, interleaved)
     node = value.producer
@@ -35,14 +36,20 @@ def half_of(value: Value, *, interleaved: bool) -> Plan | None:
 
 
 def _half_of_constant(content: Constant, interleaved: bool) -> Plan | None:
-    array = content.array
-    size = array.shape[-1] if array.ndim else 0
-    if size % 2 or not size:
+    """A large table on a device is read once, to see that its halves are equal, and halved where it lies."""
+    size = content.shape[-1] if content.shape else 0
+    if size % 2 or not size or not (content.is_at_hand or content.residence is not None):
         return None
-    first, second = (array[..., ::2], array[..., 1::2]) if interleaved else np.split(array, 2, axis=-1)
-    if not np.array_equal(first, second):
+    first, second = (
+        (slice(0, size, 2), slice(1, size, 2)) if interleaved else (slice(0, size // 2, 1), slice(size // 2, size, 1))
+    )
+    if not np.array_equal(content.array[..., first], content.array[..., second]):
         return None
-    half = Constant(np.ascontiguousarray(first), content.dtype)
+    if content.is_at_hand:
+        half = Constant(np.ascontiguousarray(content.array[..., first]), content.dtype)
+    else:
+        bounds = {"starts": (first.start,), "ends": (first.stop,), "steps": (first.step,)}
+        half = deferred("slice", [content], {"axes": (-1,), **bounds})
     return lambda rewriter: rewriter.constant(half.with_digest())  # those of all layers become one, also large ones
 
 

@@ -76,6 +76,13 @@ def test_a_reshaped_weight_is_the_same_bytes() -> None:
     assert Constants(FakeDriver()).plain(flat).address == weight.memory.address
 
 
+def test_a_part_of_a_table_is_copied_on_the_device() -> None:
+    bounds = {"axes": (-1, 0), "starts": (1, -2), "ends": (4, 2**63 - 1), "steps": (2, 1)}
+    part = deferred("slice", [OnDevice(counted(3, 4)).constant], bounds)
+    found = content_of(Constants(FakeDriver()).plain(part), (2, 2))
+    np.testing.assert_array_equal(found, counted(3, 4)[1:, 1::2])
+
+
 def test_what_begins_in_the_middle_of_a_line_is_copied() -> None:
     weight = OnDevice(counted(3, 4))
     place = weight.constant.residence
