@@ -13,10 +13,9 @@ from ...ir.analysis.contents import constant_of
 from ...ir.analysis.extract import extract
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops import native
-from ...ir.ops.known import RMS_NORM
 from ..framework.base import Pass
 from ..framework.rewriter import Rewriter
-from .fusion_groups import FusionGroup, FusionLimits, fusion_groups, norm_before, outer_operands
+from .fusion_groups import ROW_NORMS, FusionGroup, FusionLimits, fusion_groups, norm_before, outer_operands
 from .scaled_operands import scale_each_product
 
 MAX_INNER_CONSTANT = 16
@@ -72,10 +71,10 @@ class Fuse(Pass):
 def _norm_for_each_product(graph: Graph, most_rows: int, rewriter: Rewriter) -> None:
     """Gives products that share the norm of few rows one each, where they are all that reads it."""
     for node in graph.nodes:
-        if node.op is not RMS_NORM or node.output.is_graph_output or node.output.use_count < 2:
+        if node.op not in ROW_NORMS or node.output.is_graph_output or node.output.use_count < 2:
             continue
         users = node.output.users
-        if any(norm_before(user, most_rows) is not node or user.operands[1] is node.output for user in users):
+        if any(norm_before(user, most_rows) is not node or node.output in user.operands[1:] for user in users):
             continue
         if not rewriter.may_rewrite("norm-for-each-product", node):
             return

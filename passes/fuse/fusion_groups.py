@@ -13,10 +13,13 @@ from ...ir.analysis.contents import any_constant_of
 from ...ir.dims import Dim
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
-from ...ir.ops.known import MATMUL, RMS_NORM
+from ...ir.ops.known import GEMM, LAYER_NORM, MATMUL, RMS_NORM
 from ...ir.ops.rules import normal_axes, normal_axis
 from ...ir.types import Kind, TensorType
 from .scaled_operands import coded_weight, has_few_rows, scaled_operands
+
+ROW_NORMS = (RMS_NORM, LAYER_NORM)
+"""Norms that a product can do to few rows itself."""
 
 MAX_VISITS = 512
 """How many nodes a search for a path looks at before it takes it that there is one."""
@@ -102,13 +105,13 @@ def role_of(node: Node, limits: FusionLimits) -> _Role | None:
 
 
 def norm_before(product: Node, most_rows: int) -> Node | None:
-    """The `rms_norm` whose few rows, at most `most_rows`, a product with a constant matrix has as its left operand."""
-    if product.op is not MATMUL or not most_rows:
+    """The norm over whole rows, at most `most_rows`, that a product with a constant matrix has as its left operand."""
+    if not most_rows or not (product.op is MATMUL or (product.op is GEMM and not product.attrs["trans_a"])):
         return None
-    rows, weight = product.operands
+    rows, weight = product.operands[:2]
     norm = rows.producer
     is_known = any_constant_of(weight) is not None or coded_weight(product, most_rows)
-    if norm is None or norm.op is not RMS_NORM or not is_known or weight.tensor.rank != 2:
+    if norm is None or norm.op not in ROW_NORMS or not is_known or weight.tensor.rank != 2:
         return None
     is_last = normal_axis(norm.attrs["axis"], len(rows.shape)) == len(rows.shape) - 1
     return norm if is_last and has_few_rows(product, most_rows) else None

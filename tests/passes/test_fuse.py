@@ -1,3 +1,4 @@
+import pytest
 from capgraph.ir.graph import Graph
 from capgraph.ir.text.parser import parse
 from capgraph.passes.framework.pipeline import Pipeline
@@ -191,6 +192,32 @@ def test_a_product_of_few_rows_norms_them_itself() -> None:
     Pipeline(((Fuse(normed_rows=2),),)).run(graph, check="numeric")
     assert [node.op.name for node in graph.nodes if node.inputs] == ["fused", "fused"]
     assert sorted(fused_bodies(graph)) == [["rms_norm", "matmul"], ["rms_norm", "matmul", "silu", "mul"]]
+
+
+@pytest.mark.parametrize(
+    ("product", "is_taken"),
+    [
+        ("matmul(%n, %w)", True),
+        ("gemm(%n, %w, %c) {trans_b = true}", True),
+        ("gemm(%n, %w, %c) {trans_a = true}", False),
+        ("gemm(%n, %w, %n)", False),
+        ("matmul(%w, %n)", False),
+    ],
+)
+def test_a_product_centers_its_few_rows_itself(product: str, is_taken: bool) -> None:
+    graph = parse(f"""
+        graph @main(%x: f32[2, 2], %s: f32[2], %b: f32[2]) {{
+          %w: f32[2, 2] = constant() {{value = dense<f32[2, 2]: [1.0, 2.0, 3.0, 4.0]>}}
+          %c: f32[2] = constant() {{value = dense<f32[2]: [5.0, 6.0]>}}
+          %n: f32[2, 2] = layer_norm(%x, %s, %b)
+          %y: f32[2, 2] = {product}
+          %z: f32[2, 2] = add(%x, %y)
+          return %z
+        }}
+        """)
+    Pipeline(((Fuse(normed_rows=2),),)).run(graph, check="numeric")
+    bodies = fused_bodies(graph)
+    assert (bodies[0][:2] == ["layer_norm", product.partition("(")[0]]) is is_taken, bodies
 
 
 def test_two_products_of_one_norm_run_as_one_where_a_gate_joins_them() -> None:

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from ....ir.types import DType
 from ..kernel_ir import flat
+from ..kernel_ir.includes.warp_code import moments_joined
 from ..kernel_ir.kernels import Parameter, launch_of, reach_type, read, written
 from ..kernel_ir.launch import BufferPlace, Candidate, KernelLaunch, Lowering, Task
 from ..kernel_ir.layouts import ALIGNMENT, Layout
@@ -240,13 +241,7 @@ def _combined(
 
 
 def _with_join(launch: KernelLaunch, real: str) -> KernelLaunch:
-    """With the function that adds the moments of other elements, `ratio` of all, to those of `own` elements."""
-    function = (
-        f"__device__ inline void NAME_join({real}& mean, {real}& spread, {real} own, {real} ratio, {real} other_mean, "
-        f"{real} other_spread) {{\n  const {real} apart = other_mean - mean;\n  mean += apart * ratio;\n"
-        "  spread += other_spread + apart * (apart * (own * ratio));\n}\n"
-    )
-    return replace(launch, kernel=replace(launch.kernel, body=function + launch.kernel.body))
+    return replace(launch, kernel=replace(launch.kernel, body=moments_joined(real) + launch.kernel.body))
 
 
 def _behind(region: FusedRegion, mean: Layout, factor: Layout) -> KernelProgram:

@@ -16,8 +16,9 @@ from ...kernel_ir.early_start import TRIGGER, WAIT
 from ...kernel_ir.includes.warp_code import warp_products
 from ...kernel_ir.launch import Chip, KernelLaunch
 from ...kernel_ir.types import number, stored
-from .column_products import HELPERS, ColumnText, ColumnTiling, Norm, launch_of
+from .column_products import HELPERS, ColumnText, ColumnTiling, launch_of
 from .operands import GemmOperands
+from .row_norms import Norm
 from .sum_epilogue import SumEpilogue
 from .weight_formats import BYTES, NIBBLES, ColumnWeight, nibble_pairs
 
@@ -207,7 +208,7 @@ NAME({", ".join([*self.parameters, *self.epilogue.parameters])}) {{
         down, lanes = self.operands.a.strides[-2], self.unit // 8
         order = (0, 4, 1, 5, 2, 6, 3, 7) if self.is_nibble else (0, 2, 1, 3, 4, 6, 5, 7)
         words = ", ".join(f"NAME_both(y[{a}], y[{b}])" for a, b in zip(order[::2], order[1::2], strict=True))
-        gain = " * NAME_at(factor, e)" if self.gain else ""
+        gain = " * NAME_at(factor, e)" if self.affine else ""
         squares = """
     own = warp_reduce<sum, 32>(own);
     if (lane == 0) squares[m][warp] = own;"""
@@ -218,7 +219,7 @@ NAME({", ".join([*self.parameters, *self.epilogue.parameters])}) {{
       const int p = first + threadIdx.x;
       const int at = least(p * 8, INNER - 8);
       const NAME_piece piece = NAME_read(x + (i64)m * {down} + at);
-{"      const NAME_piece factor = NAME_read(gain + at);" if self.gain else ""}
+{"      const NAME_piece factor = NAME_read(gain + at);" if self.affine else ""}
       float y[8], whole = 0;
 #pragma unroll
       for (int e = 0; e < 8; e++) {{

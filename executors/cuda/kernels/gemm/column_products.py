@@ -2,12 +2,11 @@
 
 Lanes take 16 bytes side by side along the inner axis, of `wide` columns at a time, so that a piece of the rows serves
 all of these from registers. What the threads have summed meets by shuffles in which each step halves the columns a lane
-is left with, then in shared memory. The sums of squares that norm the rows meet in the same place: they scale a sum
-when it is whole.
+is left with, then in shared memory. The sums of squares that norm the rows meet in the same place (`row_norms.py`).
 
-Before a block waits for its predecessor it asks for its first columns and for the gain (`early_start.py`). Addresses
-beyond the ends are brought back inside, so that no load has a condition of its own. While one group of columns is
-multiplied, each piece makes room for one of the next.
+Before a block waits for its predecessor it asks for its first columns and for what a norm multiplies with and adds
+(`early_start.py`). Addresses beyond the ends are brought back inside, so that no load has a condition of its own. While
+one group of columns is multiplied, each piece makes room for one of the next.
 
 Two weights of one size may share the rows: half of the columns that a block takes are the other's, and the thread that
 ends a column has the sums of both, as a gated unit wants them.
@@ -19,25 +18,20 @@ from dataclasses import dataclass
 from .....ir.plan import element_bytes
 from .....ir.types import DType
 from ...kernel_ir.early_start import TRIGGER, WAIT
+from ...kernel_ir.includes.warp_code import moments_joined
 from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
 from ...kernel_ir.prefetch import AHEAD
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import number, stored
 from .operands import GemmOperands
+from .row_norms import Norm, moments_of_rows, squares_of_rows
 from .sum_epilogue import SumEpilogue
 from .weight_formats import NIBBLES, ColumnWeight
 
 _MOST_WARPS = 8
-_HELD_PIECES = 8
-"""Up to how many pieces of the rows a thread keeps from group to group; more are read again, from the cache."""
-
-
-@dataclass(frozen=True)
-class Norm:
-    """An `rms_norm` of the rows before the product; `gain` is what it multiplies its columns with."""
-
-    epsilon: float
-    gain: Source | None
+_HELD_PIECES, _HELD_IN_ALL = 8, 16
+"""Up to how many pieces of the rows a thread keeps from group to group, and with those of a norm's gain and bias; more
+are read again, from the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +233,9 @@ class ColumnText:
         return -(-self.inner // self.chunk)
 
     @property
-    def gain(self) -> Source | None:
-        return None if self.norm is None else self.norm.gain
+    def affine(self) -> Mapping[str, Source]:
+        """The gain and the bias of a norm, by the names of their parameters."""
+        return {} if self.norm is None else self.norm.affine
 
     @property
     def is_weight(self) -> bool:
@@ -249,15 +244,20 @@ class ColumnText:
     @property
     def is_held(self) -> bool:
         """Whether the rows stay in registers."""
-        return self.chunks * self.rows * self.parts <= _HELD_PIECES
+        pieces = self.chunks * self.parts
+        return pieces * self.rows <= _HELD_PIECES and pieces * (self.rows + len(self.affine)) <= _HELD_IN_ALL
 
     @property
     def is_ragged(self) -> bool:
         return self.inner % self.chunk != 0
 
     @property
-    def is_gain_early(self) -> bool:
-        return self.gain is not None and self.gain.constant is not None and self.is_weight
+    def is_affine_early(self) -> bool:
+        return self.is_weight and all(source.constant is not None for source in self.affine.values())
+
+    @property
+    def is_centered(self) -> bool:
+        return self.norm is not None and self.norm.is_centered
 
     @property
     def early_loads(self) -> int:
@@ -265,7 +265,8 @@ class ColumnText:
         if not self.is_weight:
             return 0
         each = 1 + sum(1 for _ in self._singles())
-        return self.tiling.wide * each + (self.chunks * self.parts if self.is_gain_early and self.is_held else 0)
+        pieces = self.chunks * self.parts * len(self.affine)
+        return self.tiling.wide * each + (pieces if self.is_affine_early and self.is_held else 0)
 
     @property
     def element(self) -> str:
@@ -276,14 +277,14 @@ class ColumnText:
     def sources(self) -> list[Source]:
         """What the kernel reads and writes, in the order of its parameters."""
         weights = (each for weight in self.weights for each in weight.sources)
-        return [self.operands.a, *weights, *([self.gain] if self.gain else []), *self.epilogue.sources]
+        return [self.operands.a, *weights, *self.affine.values(), *self.epilogue.sources]
 
     @property
     def parameters(self) -> list[str]:
         """The parameters in front of those of the epilogue."""
         kind = stored(self.operands.a.dtype)
         weights = [each for name, weight in self.names.items() for each in weight.parameters(name)]
-        return [f"const {kind}* x", *weights, *([f"const {kind}* gain"] if self.gain else [])]
+        return [f"const {kind}* x", *weights, *(f"const {kind}* {name}" for name in self.affine)]
 
     def whole(self) -> str:
         """All of it."""
@@ -292,6 +293,7 @@ class ColumnText:
         element = self.epilogue.element_at("row", "column")
         return f"""{HELPERS.format(element=self.element, hint=hint)}
 {self.weight.taking(self.operands.a.dtype)}{self.weight.single_loads}
+{moments_joined("float") if self.is_centered else ""}
 extern "C" __global__ void __launch_bounds__({self.tiling.threads}, {self.tiling.together})
 NAME({", ".join([*self.parameters, *self.epilogue.parameters])}) {{
   constexpr int ROWS = {self.rows}, WIDE = {wide}, WARPS = {self.tiling.warps}, CHUNKS = {self.chunks};
@@ -306,12 +308,12 @@ NAME({", ".join([*self.parameters, *self.epilogue.parameters])}) {{
 #pragma unroll
   for (int j = 0; j < WIDE; j++) w[j] = NAME_load(weight_at(blockIdx.x, 0, j));
 {self._single(_FIRST_SINGLES)}
-{self._gain_held() if self.is_gain_early else ""}
+{self._affine_held() if self.is_affine_early else ""}
 {AHEAD if self.is_weight else ""}
 {WAIT if self.is_weight else ""}
-{"" if self.is_gain_early else self._gain_held()}
+{"" if self.is_affine_early else self._affine_held()}
 {self._rows_held()}
-{self._squares()}
+{self._rows_measured()}
   int turn = 0;
   for (int group = blockIdx.x; group < GROUPS; group += gridDim.x, turn ^= 1) {{
     const int row = threadIdx.x / OWN, column = group * OWN + threadIdx.x % OWN;
@@ -360,7 +362,12 @@ NAME({", ".join([*self.parameters, *self.epilogue.parameters])}) {{
   auto row_at = [&](int m, int c, int s) {{
     return NAME_read(x + (i64)m * {self.operands.a.strides[-2]} + place_of_chunk(c) + s * {size});
   }};
-{f"  auto gain_at = [&](int c, int s) {{ return gain + place_of_chunk(c) + s * {size}; }};" if self.gain else ""}"""
+{self._affine_places()}"""
+
+    def _affine_places(self) -> str:
+        place = f"place_of_chunk(c) + s * {_size(self.operands)}"
+        lines = (f"  auto {name}_at = [&](int c, int s) {{ return {name} + {place}; }};" for name in self.affine)
+        return "\n".join(lines)
 
     def _of_column(self, suffix: str) -> str:
         """The memory of column `j`, by the name of a parameter."""
@@ -386,15 +393,17 @@ NAME({", ".join([*self.parameters, *self.epilogue.parameters])}) {{
     def _single(self, text: str) -> str:
         return "\n".join(text.format(name=name, kind=stored(source.dtype)) for name, source in self._singles())
 
-    def _gain_held(self) -> str:
-        if self.gain is None or not self.is_held:
-            return ""
-        read = "NAME_load" if self.is_gain_early else "NAME_read"
-        return f"""  NAME_piece g[CHUNKS][PARTS];
+    def _affine_held(self) -> str:
+        read = "NAME_load" if self.is_affine_early else "NAME_read"
+        lines = (
+            f"""  NAME_piece {name}_held[CHUNKS][PARTS];
 #pragma unroll
   for (int c = 0; c < CHUNKS; c++)
 #pragma unroll
-    for (int s = 0; s < PARTS; s++) g[c][s] = {read}(gain_at(c, s));"""
+    for (int s = 0; s < PARTS; s++) {name}_held[c][s] = {read}({name}_at(c, s));"""
+            for name in self.affine
+        )
+        return "\n".join(lines) if self.is_held else ""
 
     def _rows_held(self) -> str:
         if not self.is_held:
@@ -407,32 +416,31 @@ NAME({", ".join([*self.parameters, *self.epilogue.parameters])}) {{
 #pragma unroll
       for (int m = 0; m < ROWS; m++) held[c][s][m] = row_at(m, c, s);"""
 
-    def _squares(self) -> str:
-        """The sum of each row's squares, for each warp."""
-        if self.norm is None:
-            return ""
-        piece = "held[c][s][m]" if self.is_held else "row_at(m, c, s)"
-        return f"""  __shared__ float squares[ROWS][WARPS + 1];
-  float scale = 1;
-#pragma unroll
-  for (int m = 0; m < ROWS; m++) {{
-    float own = 0;
-#pragma unroll
-    for (int c = 0; c < CHUNKS; c++)
-#pragma unroll
-      for (int s = 0; s < PARTS; s++) {{
-        const NAME_piece p = {piece};
-#pragma unroll
-        for (int e = 0; e < {_size(self.operands)}; e++) if (is_inside(c)) own += NAME_at(p, e) * NAME_at(p, e);
-      }}
-    own = warp_reduce<sum, 32>(own);
-    if (lane == 0) squares[m][warp] = own;
-  }}"""
+    @property
+    def _row_piece(self) -> str:
+        return "held[c][s][m]" if self.is_held else "row_at(m, c, s)"
+
+    def _rows_measured(self) -> str:
+        """What norms the rows."""
+        size = _size(self.operands)
+        if self.norm is None or not self.norm.is_centered:
+            return "" if self.norm is None else squares_of_rows(self._row_piece, size)
+        return moments_of_rows(self._row_piece, size, self._counts(), self.norm.epsilon, is_even=not self.is_ragged)
+
+    def _counts(self) -> list[int]:
+        """How many elements of a row each warp has."""
+        each = 32 * self.weight.elements
+        starts = [[c * self.chunk + warp * each for c in range(self.chunks)] for warp in range(self.tiling.warps)]
+        return [sum(min(max(self.inner - start, 0), each) for start in own) for own in starts]
 
     def _unit(self) -> str:
         """One chunk of a group of columns, whose places are filled with the next ones."""
         size, inside = _size(self.operands), "if (is_inside(c)) " if self.is_ragged else ""
-        gain = "g[c][s]" if self.is_held else "NAME_read(gain_at(c, s))"
+        affine = "{0}_held[c][s]" if self.is_held else "NAME_read({0}_at(c, s))"
+        read = [f"        const NAME_piece {name}_piece = {affine.format(name)};" for name in self.affine]
+        factor = " * NAME_at(gain_piece, e)" if "gain" in self.affine else ""
+        addend = " + NAME_at(bias_piece, e)" if "bias" in self.affine else ""
+        element = "(NAME_at(p, e) - means[m]) * factors[m]" if self.is_centered else "NAME_at(p, e)"
         sums = "own" if self.is_in_parts else "sums"
         return f"""      const bool is_last = c == CHUNKS - 1, goes_on = !is_last || group + (int)gridDim.x < GROUPS;
       const int next_group = is_last ? group + (int)gridDim.x : group, next_chunk = is_last ? 0 : c + 1;
@@ -440,13 +448,13 @@ NAME({", ".join([*self.parameters, *self.epilogue.parameters])}) {{
 #pragma unroll
       for (int s = 0; s < PARTS; s++) {{
         float wide[ROWS][{size}];
-{f"        const NAME_piece factor = {gain};" if self.gain else ""}
+{chr(10).join(read)}
 #pragma unroll
         for (int m = 0; m < ROWS; m++) {{
-          const NAME_piece p = {"held[c][s][m]" if self.is_held else "row_at(m, c, s)"};
+          const NAME_piece p = {self._row_piece};
 #pragma unroll
           for (int e = 0; e < {size}; e++) {{
-            wide[m][e] = NAME_at(p, e){" * NAME_at(factor, e)" if self.gain else ""};
+            wide[m][e] = {element}{factor}{addend};
 {"            around[m] += wide[m][e];" if self.weight.zero else ""}
           }}
         }}
@@ -489,7 +497,7 @@ NAME({", ".join([*self.parameters, *self.epilogue.parameters])}) {{
         totals = ("total", *(["partner_total"] if self.is_paired else []))
         has_late = self.weight.scale is not None and not self.has_scales
         late = [f"      {total} *= of_{name};" for total, name in zip(totals, self.names, strict=True) if has_late]
-        if self.norm is None:
+        if self.norm is None or self.norm.is_centered:
             return "\n".join(late)
         return f"""      if (group == (int)blockIdx.x) {{
         float whole = 0;

@@ -6,16 +6,18 @@ cuBLASLt takes 5 us for such a product, of which reading the weight is a third.
 from collections.abc import Iterator, Mapping
 
 from .....ir.graph import Node
+from .....ir.ops.known import LAYER_NORM
 from .....ir.plan import element_bytes
 from .....ir.types import DType
 from ...kernel_ir.launch import Candidate, Lowering
 from ...kernel_ir.sources import Source, packed_weight, source_of
 from .coded_mma import coded_mma, matrix_tilings
-from .column_products import Norm, column_product, column_tilings
+from .column_products import column_product, column_tilings
 from .operands import GemmOperands, gemm_operands, product_operands
 from .pipelined_gemm import pipelined_gemm
 from .pipelined_gemm import tilings as pipelined_tilings
 from .regions import AnchoredRegion
+from .row_norms import Norm
 from .split_k_gemm import fits, split_k_gemm, tilings
 from .sum_epilogue import SumEpilogue, sum_epilogue
 from .weight_formats import ColumnWeight
@@ -50,10 +52,14 @@ def lower_normed_rows(region: AnchoredRegion) -> Iterator[Candidate]:
     a, b, _ = product_operands(region)
     if epilogue is None or region.norm is None or len(a.shape) < 2 or len(b.shape) != 2:
         return
-    gain = region.sources[region.norm.operands[1]] if len(region.norm.operands) > 1 else None
-    if gain is None or _fits_gain(gain, a):
-        norm = Norm(float(region.norm.attrs["epsilon"]), gain)
+    norm = _norm_of(region, region.norm)
+    if all(_fits_piece(source, a) for source in norm.affine.values()):
         yield from _by_columns(region, epilogue, norm)
+
+
+def _norm_of(region: AnchoredRegion, node: Node) -> Norm:
+    gain, bias = (region.sources[value] if value is not None else None for value in (*node.inputs, None, None)[1:3])
+    return Norm(float(node.attrs["epsilon"]), gain, bias, is_centered=node.op is LAYER_NORM)
 
 
 def lower_coded_rows(region: AnchoredRegion) -> Iterator[Candidate]:
@@ -82,7 +88,7 @@ def _by_columns(region: AnchoredRegion, epilogue: SumEpilogue, norm: Norm | None
     for columns in column_tilings(operands.a.shape[-2], weights[0], count, region.task.chip):
         launch = column_product(operands, weights, epilogue, columns, region.task.chip, norm)
         yield Candidate(f"{name}{columns.name}{weights[0].suffix}", (launch,))
-    for tiling in matrix_tilings(operands, weights[0]):
+    for tiling in () if norm is not None and norm.is_centered else matrix_tilings(operands, weights[0]):
         launch = coded_mma(operands, weights, epilogue, tiling, region.task.chip, norm)
         yield Candidate(f"{name}{tiling.name}{weights[0].suffix}", (launch,))
 
@@ -95,8 +101,10 @@ def _weight_of(region: AnchoredRegion, product: Node) -> ColumnWeight | None:
     return (weight.permuted((1, 0)) if is_turned else weight).packed()
 
 
-def _fits_gain(gain: Source, a: Source) -> bool:
-    return gain.dtype is a.dtype and gain.strides == (1,) and gain.starts_a_piece
+def _fits_piece(source: Source, a: Source) -> bool:
+    """Whether a gain or bias is read as the rows are."""
+    is_vector = source.shape == a.shape[-1:] and source.strides == (1,)
+    return source.dtype is a.dtype and is_vector and source.starts_a_piece
 
 
 def lower_some_rows(region: AnchoredRegion) -> Iterator[Candidate]:

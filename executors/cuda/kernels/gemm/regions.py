@@ -43,7 +43,7 @@ class AnchoredRegion:
     sources: Mapping[Value, Source]
     results: tuple[Value, ...]
     norm: Node | None = None
-    """An `rms_norm` of the rows that the heavy node is to read: its operand stands for the heavy node's."""
+    """A norm of the rows that the heavy node is to read: its operand stands for the heavy node's."""
 
     partner: Node | None = None
     """A second product, of the same rows normed in the same way, with a weight of the same size."""
@@ -188,9 +188,13 @@ def _by_block(source: Source, shape: tuple[int, ...], axis: int, block: int) -> 
 
 def _norm_before(heavy: Node, sources: Mapping[Value, Source]) -> Node | None:
     norm = heavy.operands[0].producer
-    if norm is None or norm.op.name != "rms_norm" or heavy.op.name != "matmul":
+    if norm is None or norm.op.name not in ("rms_norm", "layer_norm") or not _multiplies_rows(heavy):
         return None
     return norm if all(value in sources for value in norm.operands) else None
+
+
+def _multiplies_rows(node: Node) -> bool:
+    return node.op.name == "matmul" or (node.op.name == "gemm" and not node.attrs["trans_a"])
 
 
 def body_of(node: Node) -> Graph:
