@@ -34,7 +34,9 @@ def parameter(name: str, *shape: int, dtype: DType) -> Array:
     return drawn(shape, dtype, sum(name.encode()))
 
 
-def layer_normed(x: Array, affine: str = "both", *, is_block: bool = False, columns: int = COLUMNS) -> Setting:
+def layer_normed(
+    x: Array, affine: str = "both", *, is_block: bool = False, columns: int = COLUMNS, chip: Chip | None = None
+) -> Setting:
     """layer_norm(x) @ W; with `is_block` x + gelu(layer_norm(x) @ W + c), where W is turned."""
     graph, inner, dtype = Graph(), x.shape[-1], DType.of(x.dtype)
     rows = graph.add_input("x", TensorType(dtype, x.shape))
@@ -52,7 +54,7 @@ def layer_normed(x: Array, affine: str = "both", *, is_block: bool = False, colu
         value = graph.append(native("matmul"), [y, constant(graph, weight)]).output
     graph.set_outputs([value])
     Pipeline(((Fuse(normed_rows=8),),)).run(graph, check="none")
-    return setting(graph, {"x": x}, chip=Chip(multiprocessors=1))
+    return setting(graph, {"x": x}, chip=chip or Chip(multiprocessors=1))
 
 
 def ways(made: Setting) -> list[Candidate]:
