@@ -18,11 +18,12 @@ from capgraph.executors.cuda.run.device import CudaDevice
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.types import DType
 
-from tests.executors.cuda.product_cases import linear
+from tests.executors.cuda.product_cases import drawn, linear
 from tests.executors.cuda.solving import Setting
 from tests.executors.cuda.test_attention import ALL_LOW, ENDS, LATER, ODD, PER_HEAD, SEEN, attended
 from tests.executors.cuda.test_convolutions import DEPTHWISE, as_image, convolution
 from tests.executors.cuda.test_gemv import normed, paired
+from tests.executors.cuda.test_row_norms import AFFINE, layer_normed
 from tests.gpu.on_device import OnDevice
 
 pytestmark = [
@@ -128,6 +129,17 @@ def test_products_of_few_rows(rows: int, inner: int, columns: int, dtype: DType,
 @pytest.mark.parametrize(("rows", "inner", "columns"), [(1, 2048, 8192), (2, 1024, 3073), (4, 4360, 640)])
 def test_products_that_norm_their_rows(rows: int, inner: int, columns: int, dtype: DType, device: CudaDevice) -> None:
     made = normed(rows, inner, columns, dtype, gated=True, chip=device.driver.chip)
+    assert not wrong_ways(made, list(lower_product(made.task)), device, LIMITS[dtype])
+
+
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F16, DType.F32])
+@pytest.mark.parametrize("affine", AFFINE)
+@pytest.mark.parametrize(("rows", "inner", "columns"), [(1, 256, 256), (1, 2048, 8192), (3, 520, 4099), (4, 4360, 640)])
+def test_products_that_center_their_rows(
+    rows: int, inner: int, columns: int, affine: str, dtype: DType, device: CudaDevice
+) -> None:
+    x = (3 * drawn((rows, inner)) + 2).astype(dtype.numpy)
+    made = layer_normed(x, affine, is_block=inner == columns, columns=columns, chip=device.driver.chip)
     assert not wrong_ways(made, list(lower_product(made.task)), device, LIMITS[dtype])
 
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from ....ir.types import DType
 from ..kernel_ir import flat
-from ..kernel_ir.includes.moments import moments_joined
+from ..kernel_ir.includes.warp_code import moments_joined
 from ..kernel_ir.kernels import Parameter, launch_of, reach_type, read, written
 from ..kernel_ir.launch import BufferPlace, Candidate, KernelLaunch, Lowering, Task
 from ..kernel_ir.layouts import ALIGNMENT, Layout

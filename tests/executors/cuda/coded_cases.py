@@ -22,7 +22,7 @@ class CodedProduct:
     """x [1, rows, inner] times a weight in `codes`, x + r behind it; with a norm before it, or as a gated pair.
 
     A scale is of the whole weight (`block` -1), of each column (0), or of so many numbers of a column. `is_turned`: it
-    is stored as [columns, inner].
+    is stored as [columns, inner]. The norm is a `layer_norm` where it `is_centered`.
     """
 
     codes: DType
@@ -35,6 +35,7 @@ class CodedProduct:
     kind: str = "plain"
     has_zero: bool = False
     is_turned: bool = False
+    is_centered: bool = False
     chip: Chip = ONE
 
     def weight(self, seed: int) -> tuple[Array, Array, Array | None]:
@@ -54,6 +55,10 @@ class CodedProduct:
         return drawn((self.inner,), self.dtype, 2)
 
     @property
+    def bias(self) -> Array:
+        return drawn((self.inner,), self.dtype, 4)
+
+    @property
     def residual(self) -> Array:
         return drawn((1, self.rows, self.columns), self.dtype, 3)
 
@@ -63,7 +68,8 @@ class CodedProduct:
         x = graph.add_input("x", TensorType(self.dtype, self.x.shape))
         if self.kind != "plain":
             attrs = {"axis": -1, "epsilon": EPSILON}
-            x = graph.append(native("rms_norm"), [x, constant(graph, self.gain)], attrs).output
+            norm, given = ("layer_norm", [self.gain, self.bias]) if self.is_centered else ("rms_norm", [self.gain])
+            x = graph.append(native(norm), [x, *(constant(graph, each) for each in given)], attrs).output
         value = graph.append(native("matmul"), [x, self._weight(graph, 1)]).output
         if self.kind == "paired":
             up = graph.append(native("matmul"), [x, self._weight(graph, 5)]).output
@@ -100,8 +106,10 @@ class CodedProduct:
         """
         x = self.x.astype(np.float64)
         if self.kind != "plain":
-            gain = self.gain.astype(np.float64)
+            gain, bias = (each.astype(np.float64) for each in (self.gain, self.bias))
+            x = x - x.mean(-1, keepdims=True) if self.is_centered else x
             x = x / np.sqrt((x * x).mean(-1, keepdims=True) + EPSILON) * gain
+            x = x + bias if self.is_centered else x
         first, size = self._product(x, 1)
         unit = float({DType.F16: 2.0**-11, DType.BF16: 2.0**-8, DType.F32: 2.0**-23}[self.dtype])
         relative = 2.0**-18 + (unit / 2 if self.kind != "plain" and self.dtype is not DType.F32 else 0)
@@ -156,5 +164,8 @@ CASES = (
     CodedProduct(I4, 1152, 37, 128, rows=2, kind="normed", dtype=DType.F16),
     CodedProduct(I8, 4160, 21, kind="paired", is_turned=True, rows=3),
     CodedProduct(U8, 512, 24, 256, has_zero=True, rows=2, kind="normed"),
+    CodedProduct(I8, 1040, 13, kind="normed", is_centered=True, rows=2),
+    CodedProduct(I4, 1024, 33, 128, kind="paired", is_centered=True),
+    CodedProduct(U8, block=32, kind="normed", is_centered=True, has_zero=True, dtype=DType.F32),
 )
 """Every kind of codes with every granularity and prologue, sizes that end within a piece of work."""

@@ -1,6 +1,5 @@
 """Rows that a product norms itself by `layer_norm`, against f64 and against the kernel that norms them alone."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +34,9 @@ def parameter(name: str, *shape: int, dtype: DType) -> Array:
     return drawn(shape, dtype, sum(name.encode()))
 
 
-def layer_normed(x: Array, affine: str = "both", *, is_block: bool = False, columns: int = COLUMNS) -> Setting:
+def layer_normed(
+    x: Array, affine: str = "both", *, is_block: bool = False, columns: int = COLUMNS, chip: Chip | None = None
+) -> Setting:
     """layer_norm(x) @ W; with `is_block` x + gelu(layer_norm(x) @ W + c), where W is turned."""
     graph, inner, dtype = Graph(), x.shape[-1], DType.of(x.dtype)
     rows = graph.add_input("x", TensorType(dtype, x.shape))
@@ -53,7 +54,7 @@ def layer_normed(x: Array, affine: str = "both", *, is_block: bool = False, colu
         value = graph.append(native("matmul"), [y, constant(graph, weight)]).output
     graph.set_outputs([value])
     Pipeline(((Fuse(normed_rows=8),),)).run(graph, check="none")
-    return setting(graph, {"x": x}, chip=Chip(multiprocessors=1))
+    return setting(graph, {"x": x}, chip=chip or Chip(multiprocessors=1))
 
 
 def ways(made: Setting) -> list[Candidate]:
@@ -193,12 +194,31 @@ def test_all_constants_are_asked_for_before_the_wait(dtype: DType, rows: int, in
     assert not told, told[0]
 
 
-def test_what_a_kernel_reads_otherwise_has_no_way() -> None:
-    made = layer_normed(drawn((1, 512)))
-    assert ways(made)
-    short = {index: value for index, value in made.task.constants.items() if value.size != 512}
-    views = [
-        None if view is None else replace(view, strides=(0,)) if view.shape == (512,) else view
-        for view in made.task.operands
-    ]
-    assert not list(lower_product(replace(made.task, operands=tuple(views), constants=short)))
+@needs_compiler
+@pytest.mark.parametrize(("rows", "inner", "dtype"), [(5, 64, DType.F16), (2, 35, DType.F16), (2, 64, DType.F64)])
+def test_rows_that_the_kernel_does_not_read_are_normed_before_it(
+    rows: int, inner: int, dtype: DType, tmp_path: Path
+) -> None:
+    x = drawn((rows, inner), dtype)
+    made = layer_normed(x, is_block=True, columns=inner)
+    product = exact(x, columns=inner) + parameter("c", inner, dtype=dtype).astype(np.float64)
+    (way,) = (each for each in lower_product(made.task) if each.name.startswith("norm+strided"))
+    assert len(way.launches) == 3
+    (found,) = made.found(way, tmp_path)
+    expected = x.astype(np.float64) + gelu(product, approximate="none")
+    assert distance(found, expected) <= {DType.F16: 2e-3, DType.F64: 1e-12}[dtype]
+
+
+@needs_compiler
+def test_a_gain_of_one_number_is_not_read_as_many(tmp_path: Path) -> None:
+    x = drawn((1, 512))
+    graph, weight = Graph(), parameter("weight", 512, COLUMNS, dtype=DType.F32)
+    rows, gain = graph.add_input("x", TensorType(DType.F32, x.shape)), constant(graph, np.float32([3]))
+    y = graph.append(native("layer_norm"), [rows, gain, None], {"axis": -1, "epsilon": EPSILON}).output
+    graph.set_outputs([graph.append(native("matmul"), [y, constant(graph, weight)]).output])
+    Pipeline(((Fuse(normed_rows=8),),)).run(graph, check="none")
+    found = list(lower_product((made := setting(graph, {"x": x})).task))
+    assert found
+    assert all(each.name.startswith("norm+") for each in found)
+    (result,) = made.found(found[-1], tmp_path)
+    assert distance(result, 3 * exact(x, "none")) <= 1e-6

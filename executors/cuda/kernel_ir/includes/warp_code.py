@@ -1,4 +1,4 @@
-"""Functions that generated kernels share: products of a warp on tensor cores, and the memory of a cluster's blocks."""
+"""Functions that generated kernels share: products of a warp on tensor cores, a cluster's memory, mean and spread."""
 
 MATRICES = """
 // Four matrices of 8 x 8 elements of 16 bits; TURNED, each is transposed.
@@ -134,3 +134,19 @@ __device__ inline void NAME_arrived(u64* count) {
                  : "=r"(is_done) : "r"((unsigned)__cvta_generic_to_shared(count)) : "memory");
 }
 #endif"""
+
+
+def moments_joined(real: str) -> str:
+    """`NAME_join` adds mean and spread of other numbers, `ratio` of all, to those of `own` numbers.
+
+    The spread is the sum of squared distances from the mean. It cancels nothing, as a sum of squares of the numbers
+    themselves would (Chan, Golub and LeVeque, 1979).
+    """
+    return f"""
+__device__ inline void NAME_join({real}& mean, {real}& spread, {real} own, {real} ratio, {real} other_mean,
+                                 {real} other_spread) {{
+  const {real} apart = other_mean - mean;
+  mean += apart * ratio;
+  spread += other_spread + apart * (apart * (own * ratio));
+}}
+"""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from .....ir.plan import element_bytes
 from .....ir.types import DType
 from ...kernel_ir.early_start import TRIGGER, WAIT
-from ...kernel_ir.includes.moments import moments_joined
+from ...kernel_ir.includes.warp_code import moments_joined
 from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
 from ...kernel_ir.prefetch import AHEAD
 from ...kernel_ir.sources import Source
@@ -440,7 +440,7 @@ NAME({", ".join([*self.parameters, *self.epilogue.parameters])}) {{
         read = [f"        const NAME_piece {name}_piece = {affine.format(name)};" for name in self.affine]
         factor = " * NAME_at(gain_piece, e)" if "gain" in self.affine else ""
         addend = " + NAME_at(bias_piece, e)" if "bias" in self.affine else ""
-        element = "(NAME_at(p, e) - means[m]) * scales[m]" if self.is_centered else "NAME_at(p, e)"
+        element = "(NAME_at(p, e) - means[m]) * factors[m]" if self.is_centered else "NAME_at(p, e)"
         sums = "own" if self.is_in_parts else "sums"
         return f"""      const bool is_last = c == CHUNKS - 1, goes_on = !is_last || group + (int)gridDim.x < GROUPS;
       const int next_group = is_last ? group + (int)gridDim.x : group, next_chunk = is_last ? 0 : c + 1;

@@ -7,6 +7,7 @@ and it is the layout that tensor cores are fed from directly.
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from .....ir.graph import Node
 from .....ir.types import DType
 from ...kernel_ir.launch import Candidate, Lowering, Task
 from ...kernel_ir.sources import Source, packed_weight
@@ -17,6 +18,7 @@ from .gemv import lower_coded_rows, lower_few_rows, lower_normed_rows, lower_som
 from .operands import gemm_operands, product_operands
 from .product_copies import lower_between_copies
 from .regions import AnchoredRegion, completed, made_in, paired_region_of, region_of, static_shape
+from .rewritten_regions import Scratch, with_rows_normed, within_scratch
 from .simt_gemm import simt_gemm
 
 NARROW = 1024
@@ -46,7 +48,7 @@ def lower_product(task: Task) -> Iterator[Candidate]:
 def lower_region(region: AnchoredRegion) -> Iterator[Candidate]:
     """A region around a matmul or gemm whose operands lie in memory as they are multiplied."""
     if region.norm is not None:
-        yield from lower_normed_rows(region)
+        yield from list(lower_normed_rows(region)) or within_scratch(_normed_first(region, region.norm))
         return
     yield from lower_few_rows(region)
     some = [*lower_some_rows(region), *lower_exactly(region)]
@@ -55,6 +57,17 @@ def lower_region(region: AnchoredRegion) -> Iterator[Candidate]:
     is_split = any(len(each.launches) > 1 for each in by_cublaslt[:1])
     yield from (*some, *by_cublaslt) if is_narrow or is_split else (*by_cublaslt, *some)
     yield from _by_strides(region)
+
+
+def _normed_first(region: AnchoredRegion, norm: Node) -> Iterator[Candidate]:
+    """For rows that the kernel by columns does not read: in f64, or of sizes that are no whole pieces."""
+    scratch = Scratch(region.task)
+    task, before = with_rows_normed(region, norm, scratch)
+    for each in lower_product(task):
+        launches = (*before, *each.launches)
+        yield replace(
+            each, name=f"norm+{each.name}", launches=launches, scratch_bytes=scratch.used + each.scratch_bytes
+        )
 
 
 def _by_cublaslt(region: AnchoredRegion) -> Iterator[Candidate]:

@@ -1,4 +1,4 @@
-"""Regions whose operands are dequantized in them, written anew around what a library makes of the product."""
+"""Regions whose operands are dequantized or normed in them, written anew around what is made of the product."""
 
 import math
 from collections.abc import Iterable
@@ -126,6 +126,17 @@ def with_operands_dequantized(region: AnchoredRegion, scratch: Scratch) -> tuple
     body.copy([region.anchor, *_behind(region)])
     task = body.task([body.of(value) for value in region.results], region.task.results, region.task)
     return scratch.rest_of(task), before
+
+
+def with_rows_normed(region: AnchoredRegion, norm: Node, scratch: Scratch) -> tuple[Task, tuple[Launch, ...]]:
+    """The region with normed rows in scratch memory, and the launches that norm them."""
+    alone, body = _Body(region), _Body(region)
+    alone.copy([norm])
+    made = scratch.take(norm.output.tensor.dtype, static_shape(norm.output))
+    body.where[norm.output] = body.given(made)
+    body.copy([region.anchor, *_behind(region)])
+    task = body.task([body.of(value) for value in region.results], region.task.results, region.task)
+    return scratch.rest_of(task), _pointwise(alone, alone.of(norm.output), made)
 
 
 def without_product(region: AnchoredRegion, total: Source, scratch: Scratch, *, is_scaled: bool) -> Task:

@@ -50,7 +50,7 @@ def moments_of_rows(piece: str, size: int, counts: Sequence[int], epsilon: float
     and there is one barrier at most.
     """
     each, share = sum(counts) // len(counts) // 32, number(1 / sum(counts), "float")
-    return f"""  float means[ROWS], scales[ROWS];
+    return f"""  float means[ROWS], factors[ROWS];
   __shared__ float warp_means[ROWS][WARPS], warp_spreads[ROWS][WARPS];
 #pragma unroll
   for (int m = 0; m < ROWS; m++) {{
@@ -59,12 +59,12 @@ def moments_of_rows(piece: str, size: int, counts: Sequence[int], epsilon: float
     mean /= {each if is_even else "count > 0 ? count : 1"};
 {_over_elements(piece, size, "spread += (NAME_at(p, e) - mean) * (NAME_at(p, e) - mean);")}
 {_EVEN_LANES_JOINED.format(count=each) if is_even else _LANES_JOINED}
-    means[m] = mean, scales[m] = spread;
+    means[m] = mean, factors[m] = spread;
     if (lane == 0) warp_means[m][warp] = mean, warp_spreads[m][warp] = spread;
   }}
 {_WARPS_JOINED.format(counts=", ".join(map(str, counts))) if len(counts) > 1 else ""}
 #pragma unroll
-  for (int m = 0; m < ROWS; m++) scales[m] = rsqrtf(scales[m] * {share} + {number(epsilon, "float")});"""
+  for (int m = 0; m < ROWS; m++) factors[m] = rsqrtf(factors[m] * {share} + {number(epsilon, "float")});"""
 
 
 _EVEN_LANES_JOINED = """#pragma unroll
@@ -83,11 +83,11 @@ _WARPS_JOINED = """  __syncthreads();
   for (int m = 0; m < ROWS; m++) {{
     constexpr float COUNTS[WARPS] = {{{counts}}};
     float count = COUNTS[0];
-    means[m] = warp_means[m][0], scales[m] = warp_spreads[m][0];
+    means[m] = warp_means[m][0], factors[m] = warp_spreads[m][0];
 #pragma unroll
     for (int part = 1; part < WARPS; part++) {{
       const float all = count + COUNTS[part];
-      NAME_join(means[m], scales[m], count, COUNTS[part] / all, warp_means[m][part], warp_spreads[m][part]);
+      NAME_join(means[m], factors[m], count, COUNTS[part] / all, warp_means[m][part], warp_spreads[m][part]);
       count = all;
     }}
   }}"""
