@@ -32,6 +32,9 @@ NORMED_ROWS = 4
 At most `MAX_ROWS` of `kernels/gemm/gemv.py`, the kernel that does it, for each of its dtypes.
 """
 
+NORMED_HALF_ROWS = 32
+"""The same for rows of 16 bits, of which tensor cores take more (`kernels/gemm/few_rows/`)."""
+
 FUSING_LEVEL = 2
 """From this level on nodes share kernels: values inside of one are not rounded to their dtype."""
 
@@ -55,6 +58,7 @@ def kernel_pipeline(backend: Backend, kept_outside: frozenset[str] = frozenset()
         rows_behind_products=False,
         lookups=True,
         normed_rows=NORMED_ROWS,
+        normed_half_rows=NORMED_HALF_ROWS,
         paired_products=True,
         scaled_operands=True,
         draws=True,

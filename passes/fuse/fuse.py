@@ -38,6 +38,7 @@ class Fuse(Pass):
     rows_behind_products: bool = True
     lookups: bool = False
     normed_rows: int = 0
+    normed_half_rows: int = 0
     paired_products: bool = False
     scaled_operands: bool = False
     draws: bool = False
@@ -45,7 +46,7 @@ class Fuse(Pass):
 
     def run(self, graph: Graph, rewriter: Rewriter) -> None:
         if self.normed_rows:
-            _norm_for_each_product(graph, self.normed_rows, rewriter)
+            _norm_for_each_product(graph, (self.normed_rows, self.normed_half_rows), rewriter)
         if self.scaled_operands:
             scale_each_product(graph, self.normed_rows, rewriter)
         limits = FusionLimits(
@@ -55,6 +56,7 @@ class Fuse(Pass):
             self.rows_behind_products,
             self.lookups,
             self.normed_rows,
+            self.normed_half_rows,
             self.paired_products,
             self.scaled_operands,
             self.draws,
@@ -68,13 +70,13 @@ class Fuse(Pass):
             _fuse(graph, group, rewriter)
 
 
-def _norm_for_each_product(graph: Graph, most_rows: int, rewriter: Rewriter) -> None:
+def _norm_for_each_product(graph: Graph, most_rows: tuple[int, int], rewriter: Rewriter) -> None:
     """Gives products that share the norm of few rows one each, where they are all that reads it."""
     for node in graph.nodes:
         if node.op not in ROW_NORMS or node.output.is_graph_output or node.output.use_count < 2:
             continue
         users = node.output.users
-        if any(norm_before(user, most_rows) is not node or node.output in user.operands[1:] for user in users):
+        if any(norm_before(user, *most_rows) is not node or node.output in user.operands[1:] for user in users):
             continue
         if not rewriter.may_rewrite("norm-for-each-product", node):
             return

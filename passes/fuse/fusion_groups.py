@@ -15,7 +15,7 @@ from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
 from ...ir.ops.known import GEMM, LAYER_NORM, MATMUL, RMS_NORM
 from ...ir.ops.rules import normal_axes, normal_axis
-from ...ir.types import Kind, TensorType
+from ...ir.types import DType, Kind, TensorType
 from .scaled_operands import coded_weight, has_few_rows, scaled_operands
 
 ROW_NORMS = (RMS_NORM, LAYER_NORM)
@@ -31,7 +31,8 @@ class FusionLimits:
 
     `rows_behind_products` says whether work on whole rows (norms, softmax) may follow a product in its kernel,
     `lookups` whether a kernel may take its operands out of tables by index. `normed_rows` is up to how many rows a
-    product may norm itself, as each of its blocks reads whole rows anyway. With `paired_products` two products of the
+    product may norm itself, as each of its blocks reads whole rows anyway, `normed_half_rows` the same for rows of 16
+    bits in whole pieces, with a gain and a weight like them. With `paired_products` two products of the
     same normed rows run as one where elementwise work joins them, as that of a gated unit does. With `scaled_operands`
     a product takes in what dequantizes both operands, or the weight of so few rows. `draws` says whether kernels
     without products may draw random numbers, `segments` whether reductions of segments take along what makes their
@@ -44,6 +45,7 @@ class FusionLimits:
     rows_behind_products: bool
     lookups: bool
     normed_rows: int
+    normed_half_rows: int
     paired_products: bool
     scaled_operands: bool
     draws: bool
@@ -104,28 +106,42 @@ def role_of(node: Node, limits: FusionLimits) -> _Role | None:
     return _Role(shape, is_product=True) if is_product else None
 
 
-def norm_before(product: Node, most_rows: int) -> Node | None:
-    """The norm over whole rows, at most `most_rows`, that a product with a constant matrix has as its left operand."""
+def norm_before(product: Node, most_rows: int, most_half_rows: int) -> Node | None:
+    """The norm over whole, few rows that a product with a constant matrix has on the left (see `FusionLimits`)."""
     if not most_rows or not (product.op is MATMUL or (product.op is GEMM and not product.attrs["trans_a"])):
         return None
     rows, weight = product.operands[:2]
     norm = rows.producer
-    is_known = any_constant_of(weight) is not None or coded_weight(product, most_rows)
-    if norm is None or norm.op not in ROW_NORMS or not is_known or weight.tensor.rank != 2:
+    if norm is None or norm.op not in ROW_NORMS or weight.tensor.rank != 2:
         return None
     is_last = normal_axis(norm.attrs["axis"], len(rows.shape)) == len(rows.shape) - 1
-    return norm if is_last and has_few_rows(product, most_rows) else None
+    is_constant = any_constant_of(weight) is not None
+    is_few = has_few_rows(product, most_rows) and (is_constant or bool(coded_weight(product, most_rows)))
+    is_half = is_constant and has_few_rows(product, most_half_rows) and norm.op is RMS_NORM and _is_half(norm)
+    return norm if is_last and (is_few or is_half) else None
 
 
-def are_paired(first: Node, second: Node, most_rows: int) -> bool:
+def _is_half(norm: Node) -> bool:
+    """Whether a norm's rows are numbers of 16 bits in pieces of 16 bytes, and its gain is of such numbers."""
+    rows = norm.operands[0].tensor
+    inner = rows.dims[-1]
+    is_like = all(value.tensor.dtype is rows.dtype for value in norm.operands)
+    return is_like and rows.dtype in (DType.F16, DType.BF16) and isinstance(inner, int) and inner % _HALVES == 0
+
+
+_HALVES = 8
+"""Numbers of 16 bits in 16 bytes."""
+
+
+def are_paired(first: Node, second: Node, most_rows: int, most_half_rows: int) -> bool:
     """Whether two products read the same few rows on the left, or norms of them, and constant matrices of a size."""
     (rows, weight), (others, partner) = first.operands, second.operands
     if weight.type != partner.type or weight is partner:
         return False
-    norms = norm_before(first, most_rows), norm_before(second, most_rows)
-    if norms[0] is None or norms[1] is None:
+    norm, other = (norm_before(each, most_rows, most_half_rows) for each in (first, second))
+    if norm is None or other is None:
         return False
-    return rows is others or (norms[0].inputs == norms[1].inputs and norms[0].attrs == norms[1].attrs)
+    return rows is others or (norm.inputs == other.inputs and norm.attrs == other.attrs)
 
 
 def _is_tensor(value: Value) -> bool:
@@ -182,7 +198,7 @@ class _Search:
 
     def _take_norm(self, node: Node, own: FusionGroup) -> None:
         """Puts the norm of a product's rows into its group, where nothing else reads it."""
-        norm = norm_before(node, self.limits.normed_rows)
+        norm = norm_before(node, self.limits.normed_rows, self.limits.normed_half_rows)
         if norm is not None and norm.output.use_count == 1 and len(self.group_of[norm].nodes) == 1:
             own.nodes.insert(0, norm)
             self.group_of[norm] = own
@@ -237,7 +253,8 @@ class _Search:
     def _are_paired(self, first: FusionGroup, second: FusionGroup) -> bool:
         products = [node for node in (*first.nodes, *second.nodes) if node.op.has(Trait.PRODUCT)]
         is_pair = self.limits.paired_products and len(products) == 2 and all(each.op is MATMUL for each in products)
-        return is_pair and are_paired(products[0], products[1], self.limits.normed_rows)
+        limits = self.limits.normed_rows, self.limits.normed_half_rows
+        return is_pair and are_paired(products[0], products[1], *limits)
 
     def _may_follow(self, product: FusionGroup, second: FusionGroup) -> bool:
         """Whether `second` is work that a product can have behind it, and none that makes its operands."""

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from capgraph.executors.cuda.kernel_ir.launch import Candidate, Chip, KernelLaunch
+from capgraph.executors.cuda.kernels.gemm.few_rows.row_products import MOST_ROWS
 from capgraph.executors.cuda.kernels.gemm.gemv import MAX_ROWS
 from capgraph.executors.cuda.kernels.gemm.products import lower_product
-from capgraph.executors.cuda.programs import NORMED_ROWS
+from capgraph.executors.cuda.programs import NORMED_HALF_ROWS, NORMED_ROWS
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native
 from capgraph.ir.types import DType, TensorType
@@ -58,7 +59,7 @@ def normed(
         inputs["gate"] = drawn((1, rows, columns), dtype, 3)
         value = graph.append(native("mul"), [graph.add_input("gate", value.type), value]).output
     graph.set_outputs([value])
-    Pipeline(((Fuse(normed_rows=8),),)).run(graph, check="none")
+    Pipeline(((Fuse(normed_rows=8, normed_half_rows=64),),)).run(graph, check="none")
     return setting(graph, inputs, chip=chip or Chip(multiprocessors=1))
 
 
@@ -79,17 +80,19 @@ def paired(
     )
     gate = graph.append(native("silu"), [gate]).output
     graph.set_outputs([graph.append(native("mul"), [gate, up]).output])
-    Pipeline(((Fuse(normed_rows=8, paired_products=True),),)).run(graph, check="none")
+    Pipeline(((Fuse(normed_rows=8, normed_half_rows=64, paired_products=True),),)).run(graph, check="none")
     return setting(graph, inputs, chip=chip or Chip(multiprocessors=1))
 
 
 def test_fusion_norms_no_more_rows_than_the_kernel_has() -> None:
     assert min(MAX_ROWS.values()) >= NORMED_ROWS
+    assert MOST_ROWS >= NORMED_HALF_ROWS
 
 
 def only(made: Setting) -> Candidate:
     found, *others = lower_product(made.task)
-    assert all(each.name.startswith("normed-columns") for each in (found, *others))
+    assert found.name.startswith("normed-columns")
+    assert all(each.name.startswith(("normed-columns", "normed-rows")) for each in others)
     return found
 
 

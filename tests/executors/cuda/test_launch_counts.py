@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -91,24 +92,24 @@ def gated(dtype: str, layers: int) -> Graph:
     return b.finish({"y": x})
 
 
-def decoding(dtype: str, layers: int) -> Graph:
+def decoding(dtype: str, layers: int, batch: int = 1) -> Graph:
     """Llama, one token: caches that are states, written at a position that lies on the device."""
     b = Net(dtype)
-    x, position = b.input("x", f"{dtype}[1, 1, 256]"), b.input("position", "i64[1]")
-    cosines, sines = (b.input(name, f"{dtype}[1, 1, 32]") for name in ("cosines", "sines"))
+    x, position = b.input("x", f"{dtype}[{batch}, 1, 256]"), b.input("position", f"i64[{batch}]")
+    cosines, sines = (b.input(name, f"{dtype}[{batch}, 1, 32]") for name in ("cosines", "sines"))
     mask, written = b.input("mask", "bool[1, 1, 1, 64]"), {}
     for layer in range(layers):
         y = b.rms_norm(x)
         q, k, v = (
-            b.op("reshape", b.linear(y, 64 * heads, has_bias=False), shape=(1, heads, 1, 64)) for heads in (4, 2, 2)
+            b.op("reshape", b.linear(y, 64 * heads, has_bias=False), shape=(batch, heads, 1, 64)) for heads in (4, 2, 2)
         )
         q, k = (b.op("rotary_embedding", each, cosines, sines, None) for each in (q, k))
-        caches = [b.input(f"{name}{layer}", f"{dtype}[1, 2, 64, 64]") for name in ("keys", "values")]
+        caches = [b.input(f"{name}{layer}", f"{dtype}[{batch}, 2, 64, 64]") for name in ("keys", "values")]
         keys, values = (
             b.op("tensor_scatter", cache, new, position, axis=2) for cache, new in zip(caches, (k, v), strict=True)
         )
         written |= {f"keys{layer}": keys, f"values{layer}": values}
-        mixed = b.op("reshape", b.op("attention", q, keys, values, mask, None), shape=(1, 1, 256))
+        mixed = b.op("reshape", b.op("attention", q, keys, values, mask, None), shape=(batch, 1, 256))
         x = b.op("add", x, b.linear(mixed, 256, has_bias=False))
         y = b.rms_norm(x)
         gate = b.op("silu", b.linear(y, 512, has_bias=False))
@@ -206,6 +207,7 @@ def launches_of(graph: Graph) -> Counter[str]:
         (decoding, "bf16", 0, 8),  # two of them write the caches; gate and up are one
         (residual, "f16", 0, 1),  # the norm is its product's
         (residual, "f32", 0, 1),
+        (partial(decoding, batch=32), "bf16", 0, 8),
     ],
 )
 def test_launches_a_layer(made: Callable[[str, int], Graph], dtype: str, once: int, a_layer: int) -> None:

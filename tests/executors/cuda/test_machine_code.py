@@ -16,6 +16,7 @@ from tests.executors.cuda.emulator import kernels_of
 from tests.executors.cuda.machine_code import MachineCode, machine_code
 from tests.executors.cuda.product_cases import linear
 from tests.executors.cuda.test_gemv import normed
+from tests.executors.cuda.test_row_products import Product
 
 ARCH = 90
 
@@ -62,6 +63,25 @@ def declaring(rows: int, inner: int, dtype: DType, *tail: str) -> list[Kernel]:
 def test_constants_are_asked_for_before_the_wait(rows: int, inner: int, dtype: DType, tail: tuple[str, ...]) -> None:
     kernels = declaring(rows, inner, dtype, *tail)
     assert len(kernels) >= 2
+    told = problems(kernels)
+    assert not told, told[0]
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        Product(DType.BF16, 8, 2048, 3072, "normed", blocks=132),
+        Product(DType.BF16, 8, 2048, 4096, "paired", blocks=132),
+        Product(DType.BF16, 8, 8192, 2048, blocks=132),
+        Product(DType.F16, 16, 2048, 3072, "normed", blocks=132),
+        Product(DType.BF16, 32, 2048, 4096, "paired", blocks=132),
+        Product(DType.BF16, 32, 8192, 2048, blocks=132),
+    ],
+    ids=str,
+)
+def test_weights_of_some_rows_are_asked_for_before_the_wait(product: Product) -> None:
+    kernels = kernels_of(product.candidates(product.setting()))
+    assert all(kernel.early_loads >= 8 for kernel in kernels[:1])
     told = problems(kernels)
     assert not told, told[0]
 

@@ -1,18 +1,19 @@
-"""Own kernels for products of few rows with a weight: `column_products.py`, or tensor cores (`split_k_gemm.py`).
+"""Own kernels for products of few rows with a weight: `column_products.py`, or tensor cores (`few_rows/`).
 
 cuBLASLt takes 5 us for such a product, of which reading the weight is a third.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from .....ir.graph import Node
 from .....ir.ops.known import LAYER_NORM
 from .....ir.plan import element_bytes
 from .....ir.types import DType
-from ...kernel_ir.launch import Candidate, Lowering
+from ...kernel_ir.launch import Candidate, Chip, Lowering
 from ...kernel_ir.sources import Source, packed_weight, source_of
 from .coded_mma import coded_mma, matrix_tilings
 from .column_products import column_product, column_tilings
+from .few_rows.row_products import LEAST_ROWS, MOST_ROWS, row_products
 from .operands import GemmOperands, gemm_operands, product_operands
 from .pipelined_gemm import pipelined_gemm
 from .pipelined_gemm import tilings as pipelined_tilings
@@ -36,9 +37,10 @@ def lower_few_rows(region: AnchoredRegion) -> Iterator[Candidate]:
         return
     operands = gemm_operands(a, packed_weight(b), source_of(region.task.results[0]))
     chip, weight = region.task.chip, ColumnWeight(operands.b)
-    if _fits_columns(operands, weight):
+    if _fits_columns(operands, MAX_ROWS, weight):
         for columns in column_tilings(operands.a.shape[-2], weight, operands.b.shape[-1], chip):
             yield Candidate(columns.name, (column_product(operands, [weight], epilogue, columns, chip),))
+    yield from _by_rows(operands, [weight], epilogue, chip)
     if operands.a.shape[-2] > 16:
         return
     if fits(operands):
@@ -81,9 +83,10 @@ def _by_columns(region: AnchoredRegion, epilogue: SumEpilogue, norm: Norm | None
         return
     a, _, _ = product_operands(region)
     operands = gemm_operands(a, weights[0].codes, source_of(region.task.results[0]))
-    if not _fits_columns(operands, *weights):
-        return
     name = "" if norm is None else "normed-" if len(weights) == 1 else "paired-"
+    if not _fits_columns(operands, MAX_ROWS, *weights):
+        yield from _by_rows(operands, weights, epilogue, region.task.chip, norm, name)
+        return
     count = len(weights) * operands.b.shape[-1]
     for columns in column_tilings(operands.a.shape[-2], weights[0], count, region.task.chip):
         launch = column_product(operands, weights, epilogue, columns, region.task.chip, norm)
@@ -91,6 +94,24 @@ def _by_columns(region: AnchoredRegion, epilogue: SumEpilogue, norm: Norm | None
     for tiling in () if norm is not None and norm.is_centered else matrix_tilings(operands, weights[0]):
         launch = coded_mma(operands, weights, epilogue, tiling, region.task.chip, norm)
         yield Candidate(f"{name}{tiling.name}{weights[0].suffix}", (launch,))
+    yield from _by_rows(operands, weights, epilogue, region.task.chip, norm, name)
+
+
+def _by_rows(
+    operands: GemmOperands,
+    weights: Sequence[ColumnWeight],
+    epilogue: SumEpilogue,
+    chip: Chip,
+    norm: Norm | None = None,
+    name: str = "",
+) -> Iterator[Candidate]:
+    """On tensor cores, with a weight that is no codes; of norms that do not center rows."""
+    is_centered = norm is not None and norm.is_centered
+    if operands.a.shape[-2] < LEAST_ROWS or weights[0].scale is not None or is_centered:
+        return
+    if _fits_columns(operands, {DType.F16: MOST_ROWS, DType.BF16: MOST_ROWS}, *weights):
+        for tiling, launch in row_products(operands, weights, epilogue, chip, norm):
+            yield Candidate(f"{name}{tiling}", (launch,))
 
 
 def _weight_of(region: AnchoredRegion, product: Node) -> ColumnWeight | None:
@@ -124,12 +145,12 @@ def lower_some_rows(region: AnchoredRegion) -> Iterator[Candidate]:
             yield Candidate(tiling.name, (split_k_gemm(operands, epilogue, tiling, chip),))
 
 
-def _fits_columns(operands: GemmOperands, *weights: ColumnWeight) -> bool:
+def _fits_columns(operands: GemmOperands, most_rows: Mapping[DType, int], *weights: ColumnWeight) -> bool:
     a = operands.a
     piece = 16 // element_bytes(a.dtype)
     return (
         not operands.leading
-        and 1 <= a.shape[-2] <= MAX_ROWS.get(a.dtype, 0)
+        and 1 <= a.shape[-2] <= most_rows.get(a.dtype, 0)
         and a.shape[-1] % piece == 0
         and a.strides[-1] == 1
         and len({weight.format for weight in weights}) == 1

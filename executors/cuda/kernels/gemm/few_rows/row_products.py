@@ -1,0 +1,48 @@
+"""Which tilings are worth trying for a product of some rows."""
+
+from collections.abc import Iterator, Sequence
+
+from ....kernel_ir.launch import Chip, KernelLaunch
+from ..operands import GemmOperands
+from ..row_norms import Norm
+from ..sum_epilogue import SumEpilogue
+from ..weight_formats import ColumnWeight
+from .row_sizes import COLUMNS, UNIT, RowTiling
+from .row_text import RowText
+
+LEAST_ROWS, MOST_ROWS = 2, 32
+
+SHAPES = ((8, 8, 2, 1), (16, 4, 1, 1), (8, 8, 2, 2), (16, 4, 1, 2), (16, 4, 1, 4), (16, 4, 1, 8))
+"""Warps of a block, units that one has in registers at most, blocks on a multiprocessor, and blocks that share the
+inner axis: best guess first."""
+
+MOST_TRIED = 3
+
+
+def row_products(
+    operands: GemmOperands,
+    weights: Sequence[ColumnWeight],
+    epilogue: SumEpilogue,
+    chip: Chip,
+    norm: Norm | None = None,
+) -> Iterator[tuple[str, KernelLaunch]]:
+    """The launches worth trying, by name, best guess first; there is one whatever the sizes are.
+
+    Two weights, which lie alike, share the columns of a block.
+    """
+    wanted = [_tiling(operands, *shape) for shape in SHAPES if shape[3] == 1 or chip.arch >= 90]
+    texts = [RowText(operands, tuple(weights), epilogue, tiling, norm, chip) for tiling in dict.fromkeys(wanted)]
+    found = [text for text in texts if text.fits][:MOST_TRIED]
+    if not found:
+        again = _tiling(operands, 8, 8, 2, 1, is_held=False)
+        found = [RowText(operands, tuple(weights), epilogue, again, norm, chip)]
+    for text in found:
+        yield text.tiling.name, text.launch()
+
+
+def _tiling(
+    operands: GemmOperands, warps: int, most: int, blocks: int, splits: int, *, is_held: bool = True
+) -> RowTiling:
+    units = -(-operands.a.shape[-1] // (UNIT * warps * splits))
+    units = -(-units // -(-units // most))
+    return RowTiling(COLUMNS, warps, max(1, 16 // warps), units, blocks, splits, is_held)
