@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from ....kernel_ir.launch import Chip, KernelLaunch
+from ....kernel_ir.launch import Chip, Kernel, KernelLaunch
 from ..operands import GemmOperands
 from ..row_norms import Norm
 from ..sum_epilogue import SumEpilogue
@@ -32,12 +32,15 @@ def row_products(
     """
     wanted = [_tiling(operands, *shape) for shape in SHAPES if shape[3] == 1 or chip.arch >= 90]
     texts = [RowText(operands, tuple(weights), epilogue, tiling, norm, chip) for tiling in dict.fromkeys(wanted)]
-    found = [text for text in texts if text.fits][:MOST_TRIED]
+    found = [text for text in texts if text.fits]
     if not found:
         again = _tiling(operands, 8, 8, 2, 1, is_held=False)
         found = [RowText(operands, tuple(weights), epilogue, again, norm, chip)]
+    launches: dict[Kernel, tuple[str, KernelLaunch]] = {}  # few groups of columns make several tilings one
     for text in found:
-        yield text.tiling.name, text.launch()
+        launch = text.launch()
+        launches.setdefault(launch.kernel, (text.tiling.name, launch))
+    yield from list(launches.values())[:MOST_TRIED]
 
 
 def _tiling(

@@ -17,7 +17,7 @@ TILE = COLUMNS // 2 * PITCH
 _SYSTEM_BYTES = 1 << 10
 """Shared memory that a block has besides its own."""
 
-_MOST_SUMS = 32 << 10
+_MOST_SUMS = 40 << 10
 """Bytes of sums that may wait for those of the other blocks of a cluster."""
 
 
