@@ -72,7 +72,7 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
     approximations, such as rounded inverses for divisions, and TF32 for products in f32 on a GPU. `tf32` says whether
     operands in f32 are rounded to TF32 there, at any level; None leaves a module of PyTorch what its settings ask for
     now (for convolutions they do by default), and other models what the level says. `verify="structure"` checks the
-    graph as it comes and after every pass, "numeric" compares what it gives on drawn inputs as well, also after the
+    graph as it comes and after every pass, "numeric" compares what it gives on random inputs as well, also after the
     passes of each plan (sizes, masks, bounds, fusion), "none" does neither. `strict` raises where a recorded program
     would fall back, and where ONNX Runtime on the CPU does not run the whole graph. `threads` is how many threads one
     operator of ONNX Runtime takes on the CPU (None: one for each core). `freeze_initializers` makes initializers that

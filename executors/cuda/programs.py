@@ -23,8 +23,11 @@ from .lower.lowering import Backend
 from .lower.old_rows import kept_for_attention
 from .run.device import CudaDevice
 
-LARGEST_REGION = 64
-"""How many nodes one kernel may do. Set here so that no other default of `Fuse` changes the kernels of a GPU."""
+MOST_NODES = 64
+"""Up to so many nodes may become one kernel. This file sets all limits of fusion on a GPU, and no default is used."""
+
+MOST_OPERANDS = 24
+"""Up to so many operands, constants not counted, may a region read."""
 
 NORMED_ROWS = 4
 """Up to so many rows a product norms them itself, as each of its warps reads them whole.
@@ -54,7 +57,9 @@ def lowering_for(backend: Backend, policy: CapturePolicy, *, fuses: bool = True,
 def kernel_pipeline(backend: Backend, kept_outside: frozenset[str] = frozenset()) -> Pipeline:
     """Fuses what `backend` has a kernel for. Regions without one, or with an op that is kept, are taken apart again."""
     fuse = Fuse(
-        max_nodes=LARGEST_REGION,
+        max_nodes=MOST_NODES,
+        max_inputs=MOST_OPERANDS,
+        epilogues=True,
         rows_behind_products=False,
         lookups=True,
         normed_rows=NORMED_ROWS,

@@ -1,7 +1,9 @@
 """Fusion: chains and diamonds of pointwise work, with reductions over rows and what follows them, become one node.
 
 The result is a `fused` node that owns the fused nodes as its body, so it means what they mean, exports as what they
-are, and is what code generation reads. It needs no rounding of its own: nothing is re-associated.
+are, and is what code generation reads. It gives the same bits by its meaning, so the pass is exact. A kernel for it
+rounds only what the region writes, not the values inside, so GPUs fuse from level 2 on. The defaults of the
+options are no device's: for GPUs `kernel_pipeline` of `executors/cuda/programs.py` sets all of them.
 """
 
 import heapq
@@ -27,7 +29,7 @@ class Fuse(Pass):
     """Gathers nodes that can run as one kernel into `fused` regions, within what a backend can generate.
 
     Heavy work (a product, a convolution) is taken in only as the first node of a region, never twice. The fields are
-    those of `FusionLimits`; `executors/cuda/programs.py` sets them for plans on a GPU.
+    those of `FusionLimits`.
     """
 
     name: ClassVar[str] = "fuse"

@@ -27,16 +27,17 @@ MAX_VISITS = 512
 
 @dataclass(frozen=True)
 class FusionLimits:
-    """What a backend can generate code for: nodes and inputs of a kernel, and whether products take epilogues.
+    """What a backend can generate code for.
 
-    `rows_behind_products` says whether work on whole rows (norms, softmax) may follow a product in its kernel,
-    `lookups` whether a kernel may take its operands out of tables by index. `normed_rows` is up to how many rows a
-    product may norm itself, as each of its blocks reads whole rows anyway, `normed_half_rows` the same for rows of 16
-    bits in whole pieces, with a gain and a weight like them. With `paired_products` two products of the
-    same normed rows run as one where elementwise work joins them, as that of a gated unit does. With `scaled_operands`
-    a product takes in what dequantizes both operands, or the weight of so few rows. `draws` says whether kernels
-    without products may draw random numbers, `segments` whether reductions of segments take along what makes their
-    updates and what follows. All are fields of `Fuse`, which has their defaults.
+    A region has at most `max_nodes` nodes, and reads at most `max_inputs` operands that are no constants. `epilogues`
+    says whether a product takes in what follows it, `rows_behind_products` whether that may be work on whole rows
+    (norms, softmax), `lookups` whether a kernel may take its operands out of tables by index. `normed_rows` is up to
+    how many rows a product may norm itself, as each of its blocks reads whole rows anyway, `normed_half_rows` the same
+    for rows of 16 bits in whole pieces, with a gain and a weight like them. With `paired_products` two products of the
+    same normed rows run as one if elementwise work joins them, as that of a gated unit does. With `scaled_operands` a
+    product takes in what dequantizes both operands, or the weight of so few rows. `draws` says whether kernels without
+    products may draw random numbers, `segments` whether reductions of segments take along what makes their updates and
+    what follows. All are fields of `Fuse`.
     """
 
     max_nodes: int

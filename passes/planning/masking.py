@@ -1,4 +1,7 @@
-"""Masking: a graph of which one dim may be padded, as a pass, and how its calls are padded."""
+"""The pass `mask-padding`, which makes one dim of a whole graph safe to pad, and how calls are then padded.
+
+It runs the proof of `padding/` and takes over its graph. `padding/repair.py` makes the masks of single nodes.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Each decision has a number of its own, a measured number, a price, and a row of the index."""
+"""Each decision has a number of its own, a price, a row of the index, and what was measured, if anything was."""
 
 import re
 from pathlib import Path
@@ -17,12 +17,13 @@ def test_numbers_are_given_once_and_in_order() -> None:
 
 
 @pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem)
-def test_a_decision_has_a_title_a_number_and_a_price(path: Path) -> None:
-    title, *paragraphs = path.read_text().rstrip("\n").split("\n\n")
+def test_a_decision_has_a_title_a_reason_and_a_price_and_may_have_a_number(path: Path) -> None:
+    title, reason, *measured, price = path.read_text().rstrip("\n").split("\n\n")
     assert re.fullmatch(rf"# {path.name[:3]}\. \S.*", title)
-    assert len(paragraphs) == 3
-    assert paragraphs[1].startswith("**Number:** ")
-    assert paragraphs[2].startswith("**Price:** ")
+    assert not reason.startswith("**")
+    assert price.startswith("**Price:** ")
+    assert len(measured) <= 1
+    assert all(each.startswith("**Number:** ") and "not measured" not in each for each in measured)
 
 
 def test_the_index_has_a_row_for_each() -> None:

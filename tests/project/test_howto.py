@@ -63,6 +63,7 @@ def test_the_diff_that_adds_an_elementwise_op(tmp_path: Path) -> None:
     assert run(["-c", ELSEWHERE], tmp_path).splitlines() == ["tanhshrink", "Tanh Sub", "(x - (tanhf(x)))"]
 
 
+JUDGING = ["tests/passes/planning/padding/judging.py", "tests/passes/planning/padding/poison.py", "tests/strategies"]
 EMULATION = ["tests/strategies", "tests/executors/cuda/emulator.py"]
 EMULATION += [f"tests/executors/cuda/codegen/{name}.py" for name in ("cases", "emulated", "running")]
 
@@ -75,6 +76,7 @@ EMULATION += [f"tests/executors/cuda/codegen/{name}.py" for name in ("cases", "e
         ),
         ("add-an-executor.md", []),
         ("add-a-lowering.md", []),
+        ("add-a-padding-rule.md", JUDGING),
     ],
 )
 def test_a_diff_whose_own_test_says_what_it_does(page: str, copied: list[str], tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from ..kernel_ir.sources import Source, source_of
 from ..kernels.attention.attention import attention_of, by_head
 from ..kernels.attention.new_rows import NewRows, Rotation, can_rotate
 from ..kernels.attention.tensor_cores import ahead_of, launch_with_rows, shape_named
-from ..kernels.gemm.sum_epilogue import broadcast_to
+from ..kernels.gemm.own_kernel_epilogue import broadcast_to
 from .lowering import LoweredStep
 
 Chosen = tuple[Candidate | None, ...]

@@ -1,4 +1,6 @@
-"""Repairs of nodes that padding would change: the real size, a scalar in device memory, says which elements count.
+"""Masks for single nodes that padding would change: a scalar in device memory, the real size, says what counts.
+
+`mask_padding` calls it for each node at which the proof fails; `passes/planning/masking.py` is that as a pass.
 
 What stands behind the real elements is selected away, never multiplied: garbage times zero may be no number.
 """

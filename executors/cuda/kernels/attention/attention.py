@@ -12,7 +12,7 @@ from .....ir.plan import View
 from .....ir.types import DType
 from ...kernel_ir.launch import Candidate, Lowering, Task
 from ...kernel_ir.sources import Source, source_of
-from ..gemm.sum_epilogue import broadcast_to
+from ..gemm.own_kernel_epilogue import broadcast_to
 
 LONG = 256
 MANY_QUERIES = 1 << 14

@@ -15,7 +15,7 @@ from ...kernel_ir.regions import flops_of
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import Name, computed, number
 from ..gemm.cublaslt_calls import cublaslt_calls
-from ..gemm.epilogues import Epilogue
+from ..gemm.cublaslt_epilogue import CublasltEpilogue
 from ..gemm.operands import GemmOperands, gemm_operands
 from ..gemm.regions import aligned
 from ..resize.sampling import channels_of_a_thread, corner_lines, inside_lines, sum_lines, wide_type
@@ -130,7 +130,7 @@ def _by_columns(made: _Deformed, task: Task) -> Candidate | None:
     images, channels = made.x.shape[:2]
     columns = dense(made.x.dtype, (images, channels * made.taps, made.places), task.scratch)
     used = aligned(columns.nbytes)
-    calls = cublaslt_calls(_operands(made, columns), Epilogue(task.node.output), task, used)
+    calls = cublaslt_calls(_operands(made, columns), CublasltEpilogue(task.node.output), task, used)
     if calls is None:
         return None
     biased = () if made.bias is None else (_biased(made),)

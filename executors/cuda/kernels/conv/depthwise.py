@@ -14,7 +14,7 @@ from .....ir.types import DType
 from ...kernel_ir.launch import BufferPlace, Candidate, Kernel, KernelLaunch, Packed
 from ...kernel_ir.sources import Source, index_type
 from ...kernel_ir.types import stored
-from ..gemm.sum_epilogue import Element, OffsetOf, SumEpilogue, broadcast_to, offset_at
+from ..gemm.own_kernel_epilogue import Element, OffsetOf, OwnKernelEpilogue, broadcast_to, offset_at
 from .convolutions import Window
 from .images import image_shape, is_channels_last
 
@@ -28,7 +28,7 @@ _TILE_BYTES = 40 << 10
 """Shared memory for planes: some blocks fit on a multiprocessor."""
 
 
-def lower_depthwise(x: Source, w: Source, window: Window, epilogue: SumEpilogue) -> Iterator[Candidate]:
+def lower_depthwise(x: Source, w: Source, window: Window, epilogue: OwnKernelEpilogue) -> Iterator[Candidate]:
     """The kernel for images that lie as this one does."""
     if not _fits(x, w, window):
         return
@@ -48,7 +48,7 @@ def _fits(x: Source, w: Source, window: Window) -> bool:
     )
 
 
-def offset_in_image(epilogue: SumEpilogue, names: list[str]) -> OffsetOf:
+def offset_in_image(epilogue: OwnKernelEpilogue, names: list[str]) -> OffsetOf:
     """Where tensors have their element at a place of the image; a result [N, C, L] lacks the first spatial axis."""
     own = [*names[:2], names[3]] if len(epilogue.shape) == 3 else names
     return lambda source: offset_at(source, epilogue.shape, own)
@@ -63,7 +63,7 @@ class PackedCode:
     behind: str
 
 
-def packed_code(epilogue: SumEpilogue, piece: int, first: list[str], each: list[str]) -> PackedCode:
+def packed_code(epilogue: OwnKernelEpilogue, piece: int, first: list[str], each: list[str]) -> PackedCode:
     """The code of `piece` channels, at the places `first` and `each` of an image; what lies apart is moved alone."""
     packed = _packed_places(epilogue, piece)
     offset_of = offset_in_image(epilogue, first)
@@ -80,7 +80,7 @@ def packed_code(epilogue: SumEpilogue, piece: int, first: list[str], each: list[
     return PackedCode(before, epilogue.element(offset_in_image(epilogue, each), places=inside), behind)
 
 
-def _packed_places(epilogue: SumEpilogue, piece: int) -> dict[str, tuple[Source, str, bool]]:
+def _packed_places(epilogue: OwnKernelEpilogue, piece: int) -> dict[str, tuple[Source, str, bool]]:
     """Operands and results whose neighboring channels may be moved together, with the type; whether they are read."""
     found: dict[str, tuple[Source, str, bool]] = {}
     for name, source in (*epilogue.operands.items(), *epilogue.results.items()):
@@ -96,7 +96,7 @@ def _packed_places(epilogue: SumEpilogue, piece: int) -> dict[str, tuple[Source,
 # ---- channels side by side
 
 
-def _by_channels(x: Source, w: Source, window: Window, epilogue: SumEpilogue) -> KernelLaunch:
+def _by_channels(x: Source, w: Source, window: Window, epilogue: OwnKernelEpilogue) -> KernelLaunch:
     """A thread has neighboring channels of some places along the last axis."""
     channels = x.shape[1]
     count, _, high, wide = image_shape(epilogue.shape)
@@ -130,7 +130,7 @@ def _places(wide: int, columns: int) -> int:
     return next((places for places in (4, 2) if wide >= places and columns * wide // places >= 2 * _ENOUGH_THREADS), 1)
 
 
-def _channels_text(x: Source, w: Source, window: Window, epilogue: SumEpilogue, piece: int, places: int) -> str:
+def _channels_text(x: Source, w: Source, window: Window, epilogue: OwnKernelEpilogue, piece: int, places: int) -> str:
     kind = stored(x.dtype)
     count, channels, high, wide = image_shape(epilogue.shape)
     (rows, columns), (down, right) = w.shape[2:], window.strides
@@ -209,7 +209,7 @@ extern "C" __global__ void __launch_bounds__(128) NAME({parameters}) {{
 # ---- planes
 
 
-def _by_planes(x: Source, w: Source, window: Window, epilogue: SumEpilogue) -> KernelLaunch:
+def _by_planes(x: Source, w: Source, window: Window, epilogue: OwnKernelEpilogue) -> KernelLaunch:
     """A block has a tile of some planes in shared memory, a thread a column of results in one of them."""
     count, channels, high, wide = image_shape(epilogue.shape)
     tile = _plane_tile(image_shape(epilogue.shape), w, window)
@@ -256,7 +256,9 @@ def _span(size: int, axis: int, w: Source, window: Window) -> int:
     return (size - 1) * window.strides[axis] + (w.shape[2 + axis] - 1) * window.dilations[axis] + 1
 
 
-def _planes_text(x: Source, w: Source, window: Window, epilogue: SumEpilogue, tile: tuple[int, int, int, int]) -> str:
+def _planes_text(
+    x: Source, w: Source, window: Window, epilogue: OwnKernelEpilogue, tile: tuple[int, int, int, int]
+) -> str:
     kind, index = stored(x.dtype), index_type(x)
     count, channels, high, wide = image_shape(epilogue.shape)
     each, tall, broad, planes = tile

@@ -13,9 +13,9 @@ from .....ir.types import DType
 from ...kernel_ir.launch import Candidate, Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source, index_type, split_index_code
 from ...kernel_ir.types import computed, stored
+from ..gemm.own_kernel_epilogue import OwnKernelEpilogue, own_kernel_epilogue
 from ..gemm.regions import AnchoredRegion
 from ..gemm.simt_gemm import tile_size
-from ..gemm.sum_epilogue import SumEpilogue, sum_epilogue
 from .convolutions import Window
 from .depthwise import lower_depthwise, offset_in_image
 from .images import as_image, image_shape
@@ -29,7 +29,7 @@ _DTYPES = frozenset({DType.F16, DType.BF16, DType.F32, DType.F64})
 
 def lower_directly(region: AnchoredRegion, window: Window) -> Iterator[Candidate]:
     """The region as one kernel of ours."""
-    epilogue = sum_epilogue(region)
+    epilogue = own_kernel_epilogue(region)
     x, w = region.operand(0), region.operand(1)
     if epilogue is None or x is None or w is None or x.dtype not in _DTYPES:
         return
@@ -56,7 +56,7 @@ class Ends:
     sources: Sequence[Source]
 
 
-def _ends(x: Source, epilogue: SumEpilogue) -> Ends:
+def _ends(x: Source, epilogue: OwnKernelEpilogue) -> Ends:
     total = computed(x.dtype)
     names = ["image", "column", *(f"o{axis}" for axis in range(len(x.shape) - 2))]
 
@@ -66,7 +66,7 @@ def _ends(x: Source, epilogue: SumEpilogue) -> Ends:
     return Ends(total, plain, plain, _epilogue_code(epilogue, "found", names), epilogue.parameters, epilogue.sources)
 
 
-def _epilogue_code(epilogue: SumEpilogue, total: str, names: list[str]) -> str:
+def _epilogue_code(epilogue: OwnKernelEpilogue, total: str, names: list[str]) -> str:
     """The epilogue at a place of the image."""
     return epilogue.element(offset_in_image(epilogue, names)).code(total)
 

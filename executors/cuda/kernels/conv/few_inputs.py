@@ -13,8 +13,8 @@ from .....ir.types import DType
 from ...kernel_ir.includes.warp_code import warp_products
 from ...kernel_ir.launch import Candidate, Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source, index_type
+from ..gemm.own_kernel_epilogue import OwnKernelEpilogue, own_kernel_epilogue
 from ..gemm.regions import AnchoredRegion
-from ..gemm.sum_epilogue import SumEpilogue, sum_epilogue
 from .convolutions import Window
 from .depthwise import offset_in_image, packed_code
 from .images import as_image, image_shape
@@ -31,7 +31,7 @@ _MEMORY = 48 << 10
 
 def lower_from_few_channels(region: AnchoredRegion, window: Window) -> Iterator[Candidate]:
     """The region as one kernel."""
-    epilogue = sum_epilogue(region)
+    epilogue = own_kernel_epilogue(region)
     x, w = region.operand(0), region.operand(1)
     if epilogue is None or x is None or w is None or len(epilogue.shape) not in (3, 4) or not _fits(x, w, window):
         return
@@ -94,7 +94,9 @@ def _shared_bytes(weight: Source, window: Window, tile: tuple[int, int]) -> int:
     return _weight_bytes(weight) + 4 * 16 * _steps(weight) + 2 * image
 
 
-def _launch(x: Source, weight: Source, window: Window, epilogue: SumEpilogue, tile: tuple[int, int]) -> KernelLaunch:
+def _launch(
+    x: Source, weight: Source, window: Window, epilogue: OwnKernelEpilogue, tile: tuple[int, int]
+) -> KernelLaunch:
     count, channels, high, wide = image_shape(epilogue.shape)
     sources = [x, weight, *epilogue.sources]
     blocks = count * -(-high // tile[0]) * -(-wide // tile[1]) * -(-channels // _columns(weight))
@@ -112,7 +114,7 @@ def _launch(x: Source, weight: Source, window: Window, epilogue: SumEpilogue, ti
     )
 
 
-def _text(x: Source, weight: Source, window: Window, epilogue: SumEpilogue, tile: tuple[int, int]) -> str:
+def _text(x: Source, weight: Source, window: Window, epilogue: OwnKernelEpilogue, tile: tuple[int, int]) -> str:
     kind, index = str(x.dtype), index_type(x)
     _, made, high, wide = image_shape(epilogue.shape)
     channels, (rows, columns) = x.shape[1], weight.shape[2:]

@@ -15,8 +15,8 @@ from .....ir.types import DType
 from ...kernel_ir.includes.warp_code import warp_products
 from ...kernel_ir.launch import Candidate, Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source, index_type
+from ..gemm.own_kernel_epilogue import OwnKernelEpilogue, own_kernel_epilogue
 from ..gemm.regions import AnchoredRegion
-from ..gemm.sum_epilogue import SumEpilogue, sum_epilogue
 from .convolutions import Window
 from .depthwise import offset_in_image
 from .image_copies import ImageScratch
@@ -53,7 +53,7 @@ class _Tile:
 
 def lower_to_few_channels(region: AnchoredRegion, window: Window) -> Iterator[Candidate]:
     """The region as one kernel, behind copies of what is not channels-last."""
-    epilogue = sum_epilogue(region)
+    epilogue = own_kernel_epilogue(region)
     x, w = region.operand(0), region.operand(1)
     if epilogue is None or x is None or w is None or len(epilogue.shape) not in (3, 4) or not _fits(x, w, window):
         return
@@ -106,7 +106,7 @@ def _tile(shape: tuple[int, ...], weight: Source, window: Window, chip: Chip) ->
     return best[1] if best is not None else None
 
 
-def _launch(x: Source, weight: Source, window: Window, epilogue: SumEpilogue, tile: _Tile) -> KernelLaunch:
+def _launch(x: Source, weight: Source, window: Window, epilogue: OwnKernelEpilogue, tile: _Tile) -> KernelLaunch:
     count, _, high, wide = image_shape(epilogue.shape)
     sources = [x, weight, *epilogue.sources]
     return KernelLaunch(
@@ -123,7 +123,7 @@ def _launch(x: Source, weight: Source, window: Window, epilogue: SumEpilogue, ti
     )
 
 
-def _text(x: Source, weight: Source, window: Window, epilogue: SumEpilogue, tile: _Tile) -> str:
+def _text(x: Source, weight: Source, window: Window, epilogue: OwnKernelEpilogue, tile: _Tile) -> str:
     kind, index = str(x.dtype), index_type(x)
     _, channels, high, wide = image_shape(epilogue.shape)
     inner, (rows, columns) = x.shape[1], weight.shape[2:]

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from .....ir.types import DType
 from ...kernel_ir.launch import Candidate
 from ...kernel_ir.sources import Source, index_type
+from ..gemm.own_kernel_epilogue import Element, OwnKernelEpilogue, own_kernel_epilogue
 from ..gemm.pipelined_gemm import Work, staged, tilings_of
 from ..gemm.regions import AnchoredRegion
-from ..gemm.sum_epilogue import Element, SumEpilogue, sum_epilogue
 from .convolutions import Window
 from .depthwise import offset_in_image
 from .image_copies import ImageScratch
@@ -26,7 +26,7 @@ _MOST_TILINGS = 3
 
 def lower_pipelined(region: AnchoredRegion, window: Window) -> Iterator[Candidate]:
     """The region as one kernel, in several tilings, behind copies of what is not channels-last."""
-    epilogue = sum_epilogue(region)
+    epilogue = own_kernel_epilogue(region)
     x, w = region.operand(0), region.operand(1)
     if epilogue is None or x is None or w is None or len(epilogue.shape) not in (3, 4) or not _fits(x, window):
         return
@@ -45,7 +45,7 @@ def _fits(x: Source, window: Window) -> bool:
     return x.dtype in _DTYPES and window.groups == 1 and not window.is_transposed and x.shape[1] % 8 == 0
 
 
-def _work(x: Source, weight: Source, window: Window, epilogue: SumEpilogue) -> Work:
+def _work(x: Source, weight: Source, window: Window, epilogue: OwnKernelEpilogue) -> Work:
     count, columns, *sizes = image_shape(epilogue.shape)
     inner = math.prod(weight.shape[1:])
     rows = count * math.prod(sizes)

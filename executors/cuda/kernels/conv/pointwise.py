@@ -12,7 +12,7 @@ from .....ir.plan import contiguous_strides
 from ...kernel_ir.launch import Candidate
 from ...kernel_ir.sources import Source
 from ..gemm.cublaslt_calls import cublaslt_calls
-from ..gemm.epilogues import Epilogue
+from ..gemm.cublaslt_epilogue import CublasltEpilogue
 from ..gemm.operands import gemm_operands
 from ..gemm.regions import AnchoredRegion, completed, made_in, static_shape
 from .image_copies import with_bias
@@ -31,7 +31,9 @@ def lower_as_product(region: AnchoredRegion) -> Iterator[Candidate]:
     if image is None or result is None or 0 in static_shape(region.anchor.output):
         return
     weight = replace(w, shape=w.shape[:2], strides=w.strides[:2])
-    calls = cublaslt_calls(gemm_operands(weight, image, result), Epilogue(made.value), region.task, made.scratch_bytes)
+    calls = cublaslt_calls(
+        gemm_operands(weight, image, result), CublasltEpilogue(made.value), region.task, made.scratch_bytes
+    )
     if calls is None:
         return
     bias = region.operand(2)

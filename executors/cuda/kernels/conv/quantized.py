@@ -6,8 +6,8 @@ from dataclasses import replace
 from ...kernel_ir.launch import Candidate, Lowering, Task
 from ...kernel_ir.sources import Source, source_of
 from ...kernel_ir.types import stored
+from ..gemm.own_kernel_epilogue import offset_at
 from ..gemm.quantization import Quantization
-from ..gemm.sum_epilogue import offset_at
 from .convolutions import window_of
 from .direct import Ends, gathered
 from .images import as_image

@@ -18,8 +18,8 @@ from ...kernel_ir.launch import Chip, KernelLaunch
 from ...kernel_ir.types import number, stored
 from .column_products import HELPERS, ColumnText, ColumnTiling, launch_of
 from .operands import GemmOperands
+from .own_kernel_epilogue import OwnKernelEpilogue
 from .row_norms import Norm
-from .sum_epilogue import SumEpilogue
 from .weight_formats import BYTES, NIBBLES, ColumnWeight, nibble_pairs
 
 MAX_ROWS = 8
@@ -70,7 +70,7 @@ def _tiling(rows: int, wanted: int, units: int, threads: int) -> MatrixTiling:
 def coded_mma(
     operands: GemmOperands,
     weights: Sequence[ColumnWeight],
-    epilogue: SumEpilogue,
+    epilogue: OwnKernelEpilogue,
     tiling: MatrixTiling,
     chip: Chip,
     norm: Norm | None = None,

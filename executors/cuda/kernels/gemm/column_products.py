@@ -24,8 +24,8 @@ from ...kernel_ir.prefetch import AHEAD
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import number, stored
 from .operands import GemmOperands
+from .own_kernel_epilogue import OwnKernelEpilogue
 from .row_norms import Norm, moments_of_rows, squares_of_rows
-from .sum_epilogue import SumEpilogue
 from .weight_formats import NIBBLES, ColumnWeight
 
 _MOST_WARPS = 8
@@ -96,7 +96,7 @@ def _size(operands: GemmOperands) -> int:
 def column_product(
     operands: GemmOperands,
     weights: Sequence[ColumnWeight],
-    epilogue: SumEpilogue,
+    epilogue: OwnKernelEpilogue,
     tiling: ColumnTiling,
     chip: Chip,
     norm: Norm | None = None,
@@ -173,7 +173,7 @@ class ColumnText:
 
     operands: GemmOperands
     weights: tuple[ColumnWeight, ...]
-    epilogue: SumEpilogue
+    epilogue: OwnKernelEpilogue
     tiling: ColumnTiling
     norm: Norm | None
 

@@ -10,7 +10,7 @@ from .....ir.types import DType
 from ...kernel_ir.launch import Argument, BufferPlace, LibraryCall, Task
 from ...kernel_ir.sources import Source
 from ...libraries.problems import MatmulProblem
-from .epilogues import Epilogue
+from .cublaslt_epilogue import CublasltEpilogue
 from .operands import GemmOperands, matrix_of
 from .regions import aligned, scratch_behind
 
@@ -23,7 +23,7 @@ _MIB = 1 << 20
 
 def cublaslt_calls(
     operands: GemmOperands,
-    epilogue: Epilogue,
+    epilogue: CublasltEpilogue,
     task: Task,
     used_scratch: int = 0,
     scales: Mapping[str, Argument] = MappingProxyType({}),
@@ -48,7 +48,7 @@ def cublaslt_calls(
     return tuple(_call(problem, operands, epilogue, index, workspace, scales) for index in _indices(outer[1:]))
 
 
-def _problem(operands: GemmOperands, epilogue: Epilogue, task: Task, batch: int) -> MatmulProblem | None:
+def _problem(operands: GemmOperands, epilogue: CublasltEpilogue, task: Task, batch: int) -> MatmulProblem | None:
     has_batch = bool(operands.leading)
     a, b, d = (
         matrix_of(source, source.strides[-3] if has_batch else 0) for source in (operands.a, operands.b, operands.d)
@@ -89,7 +89,7 @@ def _indices(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
 def _call(
     problem: MatmulProblem,
     operands: GemmOperands,
-    epilogue: Epilogue,
+    epilogue: CublasltEpilogue,
     index: tuple[int, ...],
     workspace: tuple[BufferPlace | None, int],
     scales: Mapping[str, Argument],

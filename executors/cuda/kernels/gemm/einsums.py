@@ -10,7 +10,7 @@ from ...kernel_ir.launch import Candidate, Kernel, KernelLaunch, Lowering, Task
 from ...kernel_ir.sources import Source, index_type, offset_code, source_of, split_index_code
 from ...kernel_ir.types import computed, stored
 from .cublaslt_calls import cublaslt_calls
-from .epilogues import Epilogue
+from .cublaslt_epilogue import CublasltEpilogue
 from .operands import gemm_operands
 from .simt_gemm import simt_gemm
 
@@ -80,7 +80,7 @@ def _as_product(whole: Sum, task: Task) -> Iterator[Candidate]:
     operands = gemm_operands(
         matrix(left, a, (row, inner)), matrix(right, b, (inner, column)), matrix(whole.result, d_strides, (row, column))
     )
-    calls = cublaslt_calls(operands, Epilogue(task.node.output), task)
+    calls = cublaslt_calls(operands, CublasltEpilogue(task.node.output), task)
     if calls is not None:
         yield Candidate("cublaslt", calls, max(call.workspace_bytes for call in calls))
     launch = simt_gemm(operands, chip=task.chip)

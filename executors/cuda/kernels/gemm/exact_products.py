@@ -14,8 +14,8 @@ from ...kernel_ir.includes.warp_code import cluster_code
 from ...kernel_ir.launch import Candidate, Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source, source_of
 from .operands import GemmOperands, gemm_operands, product_operands
+from .own_kernel_epilogue import OwnKernelEpilogue, own_kernel_epilogue
 from .regions import AnchoredRegion
-from .sum_epilogue import SumEpilogue, sum_epilogue
 
 LEAST_ROWS, MOST_ROWS = 33, 512
 _TILE, _THREADS = 64, 128
@@ -36,7 +36,7 @@ _MOST_STAGES, _WAYS = 5, 2
 
 def lower_exactly(region: AnchoredRegion) -> Iterator[Candidate]:
     """The whole region as one kernel, where it is a product in f32 and the rest is pointwise."""
-    epilogue = sum_epilogue(region)
+    epilogue = own_kernel_epilogue(region)
     a, b, _ = product_operands(region)
     if epilogue is None or a.dtype is not DType.F32 or region.task.tf32 or len(a.shape) < 2 or len(b.shape) != 2:
         return
@@ -86,7 +86,7 @@ def _steps(inner: int, splits: int) -> int:
     return -(-inner // (_INNER * splits))
 
 
-def _launch(operands: GemmOperands, epilogue: SumEpilogue, splits: int) -> KernelLaunch:
+def _launch(operands: GemmOperands, epilogue: OwnKernelEpilogue, splits: int) -> KernelLaunch:
     (rows, inner), columns = operands.a.shape, operands.b.shape[-1]
     tiles = -(-rows // _TILE) * -(-columns // _TILE)
     sources = [operands.a, operands.b, *epilogue.sources]
@@ -106,7 +106,7 @@ def _launch(operands: GemmOperands, epilogue: SumEpilogue, splits: int) -> Kerne
     )
 
 
-def _text(operands: GemmOperands, epilogue: SumEpilogue, splits: int, stages: int) -> str:
+def _text(operands: GemmOperands, epilogue: OwnKernelEpilogue, splits: int, stages: int) -> str:
     rows, inner = operands.a.shape[-2:]
     columns = operands.b.shape[-1]
     down = -(-rows // _TILE)
@@ -207,7 +207,7 @@ def _load_rows(b: Source, inner: int, columns: int) -> str:
     }}"""
 
 
-def _epilogue_code(operands: GemmOperands, epilogue: SumEpilogue, splits: int) -> tuple[str, str]:
+def _epilogue_code(operands: GemmOperands, epilogue: OwnKernelEpilogue, splits: int) -> tuple[str, str]:
     """What each thread reads for its elements before the sums are there, and what it does with these."""
     rows, columns = operands.a.shape[-2], operands.b.shape[-1]
     early: list[str] = []

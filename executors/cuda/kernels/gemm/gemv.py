@@ -15,12 +15,12 @@ from .coded_mma import coded_mma, matrix_tilings
 from .column_products import column_product, column_tilings
 from .few_rows.row_products import LEAST_ROWS, MOST_ROWS, row_products
 from .operands import GemmOperands, gemm_operands, product_operands
+from .own_kernel_epilogue import OwnKernelEpilogue, own_kernel_epilogue
 from .pipelined_gemm import pipelined_gemm
 from .pipelined_gemm import tilings as pipelined_tilings
 from .regions import AnchoredRegion
 from .row_norms import Norm
 from .split_k_gemm import fits, split_k_gemm, tilings
-from .sum_epilogue import SumEpilogue, sum_epilogue
 from .weight_formats import ColumnWeight
 
 MAX_ROWS = {DType.F32: 8, DType.F16: 4, DType.BF16: 4}
@@ -29,7 +29,7 @@ MAX_ROWS = {DType.F32: 8, DType.F16: 4, DType.BF16: 4}
 
 def lower_few_rows(region: AnchoredRegion) -> Iterator[Candidate]:
     """The whole region as one kernel, where the product is of few rows and the rest is pointwise."""
-    epilogue = sum_epilogue(region)
+    epilogue = own_kernel_epilogue(region)
     if epilogue is None or region.anchor.op.name not in ("matmul", "gemm"):
         return
     a, b, _ = product_operands(region)
@@ -50,7 +50,7 @@ def lower_few_rows(region: AnchoredRegion) -> Iterator[Candidate]:
 
 def lower_normed_rows(region: AnchoredRegion) -> Iterator[Candidate]:
     """The same for rows that the kernel norms itself: every block has whole rows in its hands."""
-    epilogue = sum_epilogue(region)
+    epilogue = own_kernel_epilogue(region)
     a, b, _ = product_operands(region)
     if epilogue is None or region.norm is None or len(a.shape) < 2 or len(b.shape) != 2:
         return
@@ -69,13 +69,13 @@ def lower_coded_rows(region: AnchoredRegion) -> Iterator[Candidate]:
     if region.norm is not None:
         yield from lower_normed_rows(region)
         return
-    epilogue = sum_epilogue(region)
+    epilogue = own_kernel_epilogue(region)
     a, b, _ = product_operands(region)
     if epilogue is not None and len(a.shape) > 1 and len(b.shape) == 2:
         yield from _by_columns(region, epilogue, None)
 
 
-def _by_columns(region: AnchoredRegion, epilogue: SumEpilogue, norm: Norm | None) -> Iterator[Candidate]:
+def _by_columns(region: AnchoredRegion, epilogue: OwnKernelEpilogue, norm: Norm | None) -> Iterator[Candidate]:
     products = [region.anchor] if region.partner is None else [region.anchor, region.partner]
     found = [_weight_of(region, product) for product in products]
     weights = [weight for weight in found if weight is not None]
@@ -100,7 +100,7 @@ def _by_columns(region: AnchoredRegion, epilogue: SumEpilogue, norm: Norm | None
 def _by_rows(
     operands: GemmOperands,
     weights: Sequence[ColumnWeight],
-    epilogue: SumEpilogue,
+    epilogue: OwnKernelEpilogue,
     chip: Chip,
     norm: Norm | None = None,
     name: str = "",
@@ -130,7 +130,7 @@ def _fits_piece(source: Source, a: Source) -> bool:
 
 def lower_some_rows(region: AnchoredRegion) -> Iterator[Candidate]:
     """The whole region as one kernel, where the product is of some ten to some hundred rows."""
-    epilogue = sum_epilogue(region)
+    epilogue = own_kernel_epilogue(region)
     if epilogue is None or region.anchor.op.name not in ("matmul", "gemm"):
         return
     a, b, _ = product_operands(region)

@@ -16,8 +16,8 @@ from ...kernel_ir.includes.warp_code import cluster_code, warp_products
 from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source
 from .operands import GemmOperands
+from .own_kernel_epilogue import Element, OwnKernelEpilogue
 from .split_k_gemm import fits
-from .sum_epilogue import Element, SumEpilogue
 
 LEAST_ROWS, MOST_ROWS = 17, 512
 _WARPS = 8
@@ -71,11 +71,11 @@ class Work:
     weight: Source
     pitch: int
     place: Callable[[str, str], str]
-    epilogue: SumEpilogue
+    epilogue: OwnKernelEpilogue
     element: Callable[[str, str, str], tuple[str, Element]]
 
 
-def work_of(operands: GemmOperands, epilogue: SumEpilogue) -> Work:
+def work_of(operands: GemmOperands, epilogue: OwnKernelEpilogue) -> Work:
     """The work of two matrices."""
     (rows, inner), down = operands.a.shape, operands.a.strides[-2]
 
@@ -122,7 +122,7 @@ def _guess(tiling: PipelinedTiling, rows: int, columns: int, inner: int, chip: C
     return 1.1 + max(blocks * nbytes / 6e6, rounds * nbytes / 4e4, rounds * fused) + 1.2 * (tiling.splits > 1)
 
 
-def pipelined_gemm(operands: GemmOperands, epilogue: SumEpilogue, tiling: PipelinedTiling) -> KernelLaunch:
+def pipelined_gemm(operands: GemmOperands, epilogue: OwnKernelEpilogue, tiling: PipelinedTiling) -> KernelLaunch:
     """The launch of one tiling."""
     return staged(work_of(operands, epilogue), tiling)
 

@@ -18,7 +18,7 @@ from ...kernel_ir.launch import Candidate, Chip, Kernel, KernelLaunch, Launch
 from ...kernel_ir.sources import Source, index_type, packed_weight, transposed, view_of
 from ...kernel_ir.types import number, stored, word
 from .cublaslt_calls import cublaslt_calls
-from .epilogues import EPILOGUE_STEPS, epilogue_of, gemm_fits
+from .cublaslt_epilogue import EPILOGUE_STEPS, epilogue_of, gemm_fits
 from .operands import GemmOperands, gemm_operands, product_operands
 from .regions import AnchoredRegion, completed, made_in
 from .rewritten_regions import Scratch, within_scratch

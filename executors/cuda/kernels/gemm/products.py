@@ -12,7 +12,7 @@ from .....ir.types import DType
 from ...kernel_ir.launch import Candidate, Lowering, Task
 from ...kernel_ir.sources import Source, packed_weight
 from .cublaslt_calls import cublaslt_calls
-from .epilogues import epilogue_of, gemm_fits
+from .cublaslt_epilogue import epilogue_of, gemm_fits
 from .exact_products import lower_exactly
 from .gemv import lower_coded_rows, lower_few_rows, lower_normed_rows, lower_some_rows
 from .operands import gemm_operands, product_operands

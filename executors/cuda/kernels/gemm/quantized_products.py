@@ -12,8 +12,9 @@ from ...kernel_ir.launch import Candidate, Kernel, KernelLaunch, Launch, Library
 from ...kernel_ir.sources import Source, source_of
 from ..fused import lower_fused
 from .cublaslt_calls import cublaslt_calls
-from .epilogues import Epilogue
+from .cublaslt_epilogue import CublasltEpilogue
 from .operands import GemmOperands
+from .own_kernel_epilogue import broadcast_to
 from .quantization import Quantization
 from .regions import region_of
 from .rewritten_regions import (
@@ -26,7 +27,6 @@ from .rewritten_regions import (
     within_scratch,
 )
 from .simt_gemm import simt_gemm
-from .sum_epilogue import broadcast_to
 
 _THREADS = 256
 
@@ -164,7 +164,7 @@ def _sum(a: Source, b: Source, d: Source, scratch: Scratch) -> tuple[Launch, ...
     if 1 in (len(a.shape), len(b.shape)) or a.shape[-1] % PIECE or b.shape[-1] % PIECE:
         return ()
     operands, before = byte_operands(a, b, d, None, scratch)
-    calls = cublaslt_calls(operands, Epilogue(scratch.task.node.output), scratch.task, scratch.used)
+    calls = cublaslt_calls(operands, CublasltEpilogue(scratch.task.node.output), scratch.task, scratch.used)
     return () if calls is None else (*before, *calls)
 
 

@@ -15,7 +15,7 @@ from ...kernel_ir.launch import Argument, Candidate, Launch, Packed
 from ...kernel_ir.sources import Source
 from ..fused import lower_fused
 from .cublaslt_calls import cublaslt_calls
-from .epilogues import EPILOGUE_STEPS, Epilogue, epilogue_of, gemm_fits, lengthened
+from .cublaslt_epilogue import EPILOGUE_STEPS, CublasltEpilogue, epilogue_of, gemm_fits, lengthened
 from .operands import GemmOperands, product_operands
 from .products import lower_product
 from .regions import AnchoredRegion, completed, made_in, next_step, static_shape
@@ -88,7 +88,7 @@ def _by_fp8(region: AnchoredRegion) -> Iterator[Candidate]:
         yield from _in_one_call(name, region, epilogue)
 
 
-def _epilogue(region: AnchoredRegion, steps: Collection[str]) -> Epilogue | None:
+def _epilogue(region: AnchoredRegion, steps: Collection[str]) -> CublasltEpilogue | None:
     """What one call takes along; None if the product does something by itself that a call for fp8 cannot do.
 
     A result in f32 has no bias of its own dtype in the library, but it may be rounded right away.
@@ -107,11 +107,11 @@ def _epilogue(region: AnchoredRegion, steps: Collection[str]) -> Epilogue | None
     return _with_aligned_bias(lengthened(region, replace(found, value=rounded.output), steps))
 
 
-def _with_aligned_bias(epilogue: Epilogue) -> Epilogue | None:
+def _with_aligned_bias(epilogue: CublasltEpilogue) -> CublasltEpilogue | None:
     return epilogue if epilogue.bias is None or epilogue.bias.starts_a_piece else None
 
 
-def _in_one_call(name: str, region: AnchoredRegion, epilogue: Epilogue) -> Iterator[Candidate]:
+def _in_one_call(name: str, region: AnchoredRegion, epilogue: CublasltEpilogue) -> Iterator[Candidate]:
     made = made_in(region, epilogue.value)
     if made is None or not is_in_pieces(made.source):
         return
@@ -133,7 +133,7 @@ def _apart(region: AnchoredRegion) -> Iterator[Candidate]:
     total = scratch.take(product.tensor.dtype, static_shape(product))
     operands, before = _operands(region, total, None, scratch)
     scales = _scales(region, scratch, before)
-    calls = cublaslt_calls(operands, Epilogue(product), region.task, scratch.used, scales)
+    calls = cublaslt_calls(operands, CublasltEpilogue(product), region.task, scratch.used, scales)
     if calls is None:
         return
     room = max(call.workspace_bytes for call in calls)
@@ -168,7 +168,7 @@ def _scaled_behind(region: AnchoredRegion) -> Iterator[Candidate]:
     product, is_integer = region.anchor.output, _is_integer(region)
     total = scratch.take(DType.I32 if is_integer else DType.F32, static_shape(product))
     operands, before = _operands(region, total, None, scratch)
-    calls = cublaslt_calls(operands, Epilogue(product), region.task, scratch.used)
+    calls = cublaslt_calls(operands, CublasltEpilogue(product), region.task, scratch.used)
     if calls is None:
         return
     room = max(call.workspace_bytes for call in calls)

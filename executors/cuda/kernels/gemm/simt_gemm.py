@@ -14,8 +14,8 @@ from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source, index_type, offset_code, split_index_code
 from ...kernel_ir.types import Name, computed, number, stored
 from .operands import GemmOperands
+from .own_kernel_epilogue import offset_at
 from .quantization import Quantization
-from .sum_epilogue import offset_at
 
 _DEPTH, _THREADS = 16, 256
 

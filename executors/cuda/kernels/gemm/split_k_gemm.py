@@ -14,7 +14,7 @@ from ...kernel_ir.early_start import TRIGGER, WAIT
 from ...kernel_ir.includes.warp_code import warp_products
 from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
 from .operands import GemmOperands
-from .sum_epilogue import SumEpilogue
+from .own_kernel_epilogue import OwnKernelEpilogue
 
 MAX_ROWS = 512
 _PIECE = 32
@@ -100,7 +100,7 @@ def _guess(tiling: Tiling, rows: int, columns: int, inner: int, chip: Chip) -> f
     return busiest * per_tile / 100_000 + -(-pieces // tiling.depth) * 0.5 + tiling.warps * 0.02
 
 
-def split_k_gemm(operands: GemmOperands, epilogue: SumEpilogue, tiling: Tiling, chip: Chip) -> KernelLaunch:
+def split_k_gemm(operands: GemmOperands, epilogue: OwnKernelEpilogue, tiling: Tiling, chip: Chip) -> KernelLaunch:
     """The launch of one tiling."""
     (rows, inner), columns = operands.a.shape, operands.b.shape[-1]
     tiles = -(-rows // tiling.rows) * -(-columns // tiling.columns)
@@ -134,7 +134,7 @@ def _padded(columns: int) -> int:
     return columns if columns == 8 else columns + 8
 
 
-def _text(operands: GemmOperands, epilogue: SumEpilogue, tiling: Tiling) -> str:
+def _text(operands: GemmOperands, epilogue: OwnKernelEpilogue, tiling: Tiling) -> str:
     (rows, inner), columns = operands.a.shape, operands.b.shape[-1]
     kind = _DTYPES[operands.a.dtype]
     is_weight = operands.b.constant is not None
@@ -232,7 +232,7 @@ NAME(const {kind}* x, const {kind}* __restrict__ weight, {", ".join(epilogue.par
 """
 
 
-def _epilogue_code(operands: GemmOperands, epilogue: SumEpilogue, tiling: Tiling) -> tuple[str, str]:
+def _epilogue_code(operands: GemmOperands, epilogue: OwnKernelEpilogue, tiling: Tiling) -> tuple[str, str]:
     """What each thread reads for its elements of a tile before the sums are there, and what it does then."""
     rows, columns = operands.a.shape[-2], operands.b.shape[-1]
     threads, count = 32 * tiling.warps, min(tiling.rows, rows) * tiling.columns

@@ -27,8 +27,8 @@ class Tail:
     """An axis that carries the padded dim: row-major [outer, extent, inner], merged into one axis.
 
     `extent` depends on the symbol; of its N(padded size) entries only the first n(real size) are real. `fill` is what
-    all other elements of the value hold, None when that can be anything. An axis along which all elements are equal
-    `is_free`: any structure describes it.
+    all other elements of the value hold, None when that can be anything. `is_free` says that all elements along the
+    axis are equal: each place may then count as a real one, so such a tail fits any other.
     """
 
     extent: Dim
@@ -113,7 +113,7 @@ class Mask(NamedTuple):
 
 
 class Repairs(Protocol):
-    """What a rule can ask for in place of its node, or in front of it: see `repair.py`, which edits the graph."""
+    """What a rule can ask for in place of its node, or in front of it; `MaskInsertion` of `repair.py` does it."""
 
     def split_mean(self, node: Node) -> None: ...
     def use_real_size(self, node: Node) -> None: ...
@@ -128,7 +128,7 @@ class Repairs(Protocol):
 class Unsafe(Exception):  # a verdict, no error: the walk catches it
     """The proof fails at a node. `masks`, or else `replace`, would make it hold there.
 
-    `replace` puts other nodes in the place of the node, with the real size at hand.
+    `replace` is called with the `Repairs` and the node. It puts other nodes in its place, with the real size at hand.
     """
 
     def __init__(

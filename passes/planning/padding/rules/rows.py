@@ -1,6 +1,8 @@
-"""Ops that mix elements along some axes only: along the others, every row is worked on by itself.
+"""Padding rules of reductions, cumulative sums, softmax, norms, pools, sorts: ops that mix elements along some axes.
 
-The tables say which axes an op mixes. What its other operands hold (scales, biases, bounds) must not carry the dim.
+Along its other axes an op works on every row by itself. `RULES` says which axes each op mixes. Operands other than the
+first (scales, biases, bounds) must not carry the dim. What a rule asks for by `Unsafe(replace=...)` is done in
+`repair.py`.
 """
 
 import math

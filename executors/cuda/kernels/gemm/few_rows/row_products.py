@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from ....kernel_ir.launch import Chip, Kernel, KernelLaunch
 from ..operands import GemmOperands
+from ..own_kernel_epilogue import OwnKernelEpilogue
 from ..row_norms import Norm
-from ..sum_epilogue import SumEpilogue
 from ..weight_formats import ColumnWeight
 from .row_sizes import COLUMNS, UNIT, RowTiling
 from .row_text import RowText
@@ -22,7 +22,7 @@ MOST_TRIED = 3
 def row_products(
     operands: GemmOperands,
     weights: Sequence[ColumnWeight],
-    epilogue: SumEpilogue,
+    epilogue: OwnKernelEpilogue,
     chip: Chip,
     norm: Norm | None = None,
 ) -> Iterator[tuple[str, KernelLaunch]]:

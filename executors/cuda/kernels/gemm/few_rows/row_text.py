@@ -24,7 +24,7 @@ from ....kernel_ir.launch import Kernel, KernelLaunch
 from ....kernel_ir.prefetch import AHEAD
 from ....kernel_ir.types import number, stored
 from ..column_products import HELPERS
-from ..sum_epilogue import Element
+from ..own_kernel_epilogue import Element
 from .row_sizes import PITCH, ROWS, TILE, UNIT, RowSizes
 
 _TIMES = {

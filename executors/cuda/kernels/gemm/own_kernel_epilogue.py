@@ -1,4 +1,4 @@
-"""The pointwise work behind a product, as code for one element: what generated kernels write instead of the sum.
+"""The epilogue of an own kernel: elementwise work behind a product, as code for one element, written for the sum.
 
 It is computed in f32 throughout and rounded once, when it is written.
 """
@@ -15,7 +15,7 @@ from .regions import AnchoredRegion, body_of, made_before, static_shape
 
 
 @dataclass(frozen=True)
-class SumEpilogue:
+class OwnKernelEpilogue:
     """What follows a sum: `operands` are read and `results` written, each by its name in the code.
 
     `shape` is that of the heavy node's result.
@@ -53,7 +53,7 @@ OffsetOf = Callable[[Source], str]
 """Where the element lies in a tensor that broadcasts to the shape of the heavy node's result, as an expression."""
 
 
-def sum_epilogue(region: AnchoredRegion) -> SumEpilogue | None:
+def own_kernel_epilogue(region: AnchoredRegion) -> OwnKernelEpilogue | None:
     """The pointwise work of a whole region; None if there is other work in it, or it has sizes of its own."""
     shape = static_shape(region.anchor.output)
     nodes = list(_after(region))
@@ -69,7 +69,7 @@ def sum_epilogue(region: AnchoredRegion) -> SumEpilogue | None:
     if c is not None:
         operands["addend"] = c
     results = {f"y{i}": source_of(view) for i, view in enumerate(region.task.results)}
-    return SumEpilogue(region, shape, operands, results)
+    return OwnKernelEpilogue(region, shape, operands, results)
 
 
 def _addend(region: AnchoredRegion) -> Source | None:
@@ -111,7 +111,9 @@ def _is_literal(region: AnchoredRegion, value: Value) -> bool:
 class Element:
     """Code for one element in three parts: reads of constants, which need not wait, other reads, and the rest."""
 
-    def __init__(self, epilogue: SumEpilogue, offset_of: OffsetOf, suffix: str, places: Mapping[str, str]) -> None:
+    def __init__(
+        self, epilogue: OwnKernelEpilogue, offset_of: OffsetOf, suffix: str, places: Mapping[str, str]
+    ) -> None:
         self.epilogue = epilogue
         self.offset_of = offset_of
         self.suffix = suffix

@@ -1,4 +1,4 @@
-"""What follows a product and is done in one call of cuBLASLt: a scale, a residual, a bias, an activation."""
+"""The epilogue of a cuBLASLt call: what follows a product in it, as a scale, a residual, a bias, an activation."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ EPILOGUE_STEPS = frozenset({"residual", "bias", "relu", "gelu"})
 
 
 @dataclass(frozen=True, slots=True)
-class Epilogue:
+class CublasltEpilogue:
     """What a product takes along: d = activation(alpha * a @ b + beta * residual + bias); `value` is what it makes."""
 
     value: Value
@@ -25,7 +25,7 @@ class Epilogue:
     activation: str = ""
 
 
-def epilogue_of(region: AnchoredRegion, steps: Collection[str] = EPILOGUE_STEPS) -> Epilogue:
+def epilogue_of(region: AnchoredRegion, steps: Collection[str] = EPILOGUE_STEPS) -> CublasltEpilogue:
     """The longest epilogue of the form that cuBLASLt has, of those `steps` alone.
 
     Its GELU is the tanh form: the exact one is never taken along. In f32 it errs by 7e-7 where a kernel behind the
@@ -33,10 +33,12 @@ def epilogue_of(region: AnchoredRegion, steps: Collection[str] = EPILOGUE_STEPS)
     it always.
     """
     epilogue = _own_epilogue(region)
-    return Epilogue(region.anchor.output) if epilogue is None else lengthened(region, epilogue, steps)
+    return CublasltEpilogue(region.anchor.output) if epilogue is None else lengthened(region, epilogue, steps)
 
 
-def lengthened(region: AnchoredRegion, epilogue: Epilogue, steps: Collection[str] = EPILOGUE_STEPS) -> Epilogue:
+def lengthened(
+    region: AnchoredRegion, epilogue: CublasltEpilogue, steps: Collection[str] = EPILOGUE_STEPS
+) -> CublasltEpilogue:
     """An epilogue with all that may follow it."""
     while not epilogue.activation:
         node = next_step(region, epilogue.value)
@@ -47,19 +49,19 @@ def lengthened(region: AnchoredRegion, epilogue: Epilogue, steps: Collection[str
     return epilogue
 
 
-def _own_epilogue(region: AnchoredRegion) -> Epilogue | None:
+def _own_epilogue(region: AnchoredRegion) -> CublasltEpilogue | None:
     """What a gemm does by itself; None if cuBLASLt cannot, and so nothing may follow either."""
     value = region.anchor.output
     if region.anchor.op.name != "gemm":
-        return Epilogue(value)
+        return CublasltEpilogue(value)
     alpha, beta, c = region.anchor.attrs["alpha"], region.anchor.attrs["beta"], region.operand(2)
     if c is None or beta == 0.0:
-        return Epilogue(value, alpha=alpha)
+        return CublasltEpilogue(value, alpha=alpha)
     shape = static_shape(value)
     if beta == 1.0 and _is_bias(c, shape):
-        return Epilogue(value, alpha=alpha, bias=c)
+        return CublasltEpilogue(value, alpha=alpha, bias=c)
     if c.shape == shape:
-        return Epilogue(value, alpha=alpha, beta=beta, residual=c)
+        return CublasltEpilogue(value, alpha=alpha, beta=beta, residual=c)
     return None
 
 
@@ -68,7 +70,9 @@ def gemm_fits(region: AnchoredRegion) -> bool:
     return _own_epilogue(region) is not None
 
 
-def _extended(region: AnchoredRegion, epilogue: Epilogue, node: Node, steps: Collection[str]) -> Epilogue | None:
+def _extended(
+    region: AnchoredRegion, epilogue: CublasltEpilogue, node: Node, steps: Collection[str]
+) -> CublasltEpilogue | None:
     made = node.output
     if static_shape(made) != static_shape(epilogue.value) or made.tensor.dtype is not epilogue.value.tensor.dtype:
         return None
@@ -82,7 +86,9 @@ def _extended(region: AnchoredRegion, epilogue: Epilogue, node: Node, steps: Col
     return None
 
 
-def _added(region: AnchoredRegion, epilogue: Epilogue, node: Node, steps: Collection[str]) -> Epilogue | None:
+def _added(
+    region: AnchoredRegion, epilogue: CublasltEpilogue, node: Node, steps: Collection[str]
+) -> CublasltEpilogue | None:
     other = other_operand(node, epilogue.value)
     source = region.sources.get(other) if other is not None else None
     if source is None or source.dtype is not epilogue.value.tensor.dtype:
