@@ -144,6 +144,12 @@ class Draw:
         rank = self._scope[name].dim()
         return self._random.randrange(-rank, rank) if rank else 0
 
+    def _adds_exactly(self, name: str) -> bool:
+        """Whether sums are the same in any order."""
+        value = self._scope[name]
+        parts = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+        return bool(((parts == parts.round()) & (parts.abs() < 1 << 20)).all()) if parts.is_floating_point() else True
+
     @property
     def _has_complex(self) -> bool:
         """PyTorch's own zeros of complex numbers have signs by their place in memory: no bits of them are looked at."""
@@ -231,7 +237,7 @@ class Draw:
                 f"{name}.clone()",
                 f"{name}.contiguous()",
                 f"{name}.{drawn.choice(('abs()', 'neg()', 'flip(0)', 'roll(1, 0)', 'repeat(2, 1)', 'relu()'))}",
-                f"{name}.sum({axis})",
+                f"{name}.sum({axis})" if self._adds_exactly(name) else f"{name} - 1",
                 f"torch.cat([{name}, {other}], {axis})",
                 f"torch.stack([{name}, {name}], {axis})",
                 f"torch.where({name} > 1, {name}, {other})",

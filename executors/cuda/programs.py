@@ -35,7 +35,7 @@ NORMED_ROWS = 4
 At most `MAX_ROWS` of `kernels/gemm/gemv.py`, the kernel that does it, for each of its dtypes.
 """
 
-NORMED_HALF_ROWS = 32
+NORMED_HALF_ROWS = 16
 """The same for rows of 16 bits, of which tensor cores take more (`kernels/gemm/few_rows/`)."""
 
 FUSING_LEVEL = 2

@@ -207,7 +207,7 @@ def launches_of(graph: Graph) -> Counter[str]:
         (decoding, "bf16", 0, 8),  # two of them write the caches; gate and up are one
         (residual, "f16", 0, 1),  # the norm is its product's
         (residual, "f32", 0, 1),
-        (partial(decoding, batch=32), "bf16", 0, 8),
+        (partial(decoding, batch=16), "bf16", 0, 8),
     ],
 )
 def test_launches_a_layer(made: Callable[[str, int], Graph], dtype: str, once: int, a_layer: int) -> None:

@@ -74,8 +74,8 @@ def test_constants_are_asked_for_before_the_wait(rows: int, inner: int, dtype: D
         Product(DType.BF16, 8, 2048, 4096, "paired", blocks=132),
         Product(DType.BF16, 8, 8192, 2048, blocks=132),
         Product(DType.F16, 16, 2048, 3072, "normed", blocks=132),
-        Product(DType.BF16, 32, 2048, 4096, "paired", blocks=132),
-        Product(DType.BF16, 32, 8192, 2048, blocks=132),
+        Product(DType.BF16, 16, 2048, 4096, "paired", blocks=132),
+        Product(DType.BF16, 16, 8192, 2048, blocks=132),
     ],
     ids=str,
 )

@@ -1,4 +1,4 @@
-"""Products of up to 32 rows with a weight of 16 bits on tensor cores, which take 16 of its columns, 8 rows at a time.
+"""Products of up to 16 rows with a weight of 16 bits on tensor cores, which take 16 of its columns, 8 rows at a time.
 
 Each warp has a part of the inner axis, for all rows. As the order of a sum is free, a lane takes 16 bytes side by side
 of a column, and of a row: they fill its places of two `mma` in the same way. So the weight goes from memory to
