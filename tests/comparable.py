@@ -109,6 +109,7 @@ ORDERED = frozenset(
         "det",
         "matmul",
         "gemm",
+        "grouped_matmul",
         "einsum",
         "lstm",
         "gru",

@@ -126,6 +126,8 @@ def has_types(node: Node) -> bool:
 def pointwise_program(region: FusedRegion) -> KernelProgram:
     """The program of a region without reductions. Raises `UnsupportedError` where its results differ in shape."""
     domain = region.results[0][1].shape
+    if any(layout.shape != domain for _, layout in region.results):
+        raise UnsupportedError("the results of a pointwise region differ in shape")
     program = KernelProgram(domain)
     builder = StatementBuilder(region, program)
     for node in region.nodes:
@@ -134,8 +136,6 @@ def pointwise_program(region: FusedRegion) -> KernelProgram:
         elif node.op.name != "gather":
             raise UnsupportedError(f"{node.op.name} is no pointwise work")
     for value, layout in region.results:
-        if layout.shape != domain:
-            raise UnsupportedError("the results of a pointwise region differ in shape")
         program.store(builder.name(value), layout)
     return program
 

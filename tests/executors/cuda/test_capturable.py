@@ -91,3 +91,18 @@ def test_regions_that_hand_on_an_operand_of_another_shape(handed_on: str) -> Non
         }}""")
     (ways,) = BACKEND.lower(make_plan(graph, {}, CUDA, PlanPolicy(lowering=Lowering(scratch=BACKEND.scratch_bytes))))
     assert ways.candidates[0].name == "stepwise"  # one kernel runs over the rows of one shape
+
+
+def test_elementwise_regions_whose_results_differ_in_shape() -> None:
+    graph = parse("""
+        graph @main(%x: u8[4, 2, 3], %y: u8[3], %z: u8[]) {
+          %a: u8[3], %b: u8[4, 2, 3] = fused(%x, %y, %z) {body = @kernel}
+          return %a, %b
+        }
+        graph @kernel(%p: u8[4, 2, 3], %q: u8[3], %r: u8[]) {
+          %s: u8[4, 2, 3] = sub(%p, %p)
+          %t: u8[3] = clip(%q, %r, %r)
+          return %t, %s
+        }""")
+    (ways,) = BACKEND.lower(make_plan(graph, {}, CUDA, PlanPolicy(lowering=Lowering(scratch=BACKEND.scratch_bytes))))
+    assert ways.candidates[0].name == "stepwise"
