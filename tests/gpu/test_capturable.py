@@ -42,7 +42,7 @@ def case_of(op: str, *, has_kernel: bool) -> tuple[Graph, int]:
 
 
 def served(graph: Graph, seed: int, mode: str) -> tuple[list[str], int, int, list[str]]:
-    """What is wrong with some calls, how many were served, how many replayed, and the program's remarks and warnings."""
+    """What is wrong with some calls, how many were served, how many replayed, and what the program says of itself."""
     wrong: list[str] = []
     calls = 0
     oracle = EagerExecutor().compile(graph)
