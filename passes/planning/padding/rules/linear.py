@@ -33,6 +33,7 @@ def contraction(case: Case, operands: Sequence[Labels], result: Labels) -> list[
         _require_carried(case, operands, label, places)
         tails[label] = met([tail for _, _, tail in places], "operands")
         if label not in result:
+            _require_all(case, len(operands), places)
             _require_zeros(case, places)
     return [Fact(tuple(tails.get(label) for label in result))]
 
@@ -62,6 +63,13 @@ def _require_zeros(case: Case, places: Sequence[tuple[int, int, Tail]]) -> None:
     masked = infinite or places[:1]
     masks = [Mask(operand, axis, 0) for operand, axis, _ in masked]
     raise Unsafe(f"it contracts an axis that carries {case.symbol}", masks)
+
+
+def _require_all(case: Case, count: int, places: Sequence[tuple[int, int, Tail]]) -> None:
+    """An infinite number of an operand without the axis makes NaN of the zeros behind the real elements."""
+    carrying = {operand for operand, _, _ in places}
+    if any(case.is_float(operand) for operand in range(count) if operand not in carrying):
+        raise Unsafe(f"it contracts an axis that carries {case.symbol}, which one of its operands lacks")
 
 
 def matmul_labels(a: TensorType, b: TensorType) -> tuple[list[str], list[str], list[str]]:

@@ -33,6 +33,18 @@ def test_a_contraction_is_masked_in_both_operands(product: str) -> None:
     assert sum(node.op.name == "where" for node in masked.nodes) == 2
 
 
+def test_zeros_meet_no_operand_that_may_be_infinite() -> None:
+    """Where there are no real elements the sum is 0, but padding times infinity is none."""
+    unsafe(
+        """
+        graph @main(%x: f32[2, S], %y: f32[S, 3], %z: f32[3, 4]) {
+          %a: f32[2, 4] = einsum(%x, %y, %z) {equation = "ab, bc, cd -> ad"}
+          return %a
+        }""",
+        "it contracts an axis that carries S, which one of its operands lacks",
+    )
+
+
 def test_integers_are_masked_in_one_operand() -> None:
     masked = maskable(
         """
