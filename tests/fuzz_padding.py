@@ -98,19 +98,26 @@ def broken_program(graph: Graph, seed: int, tally: Counter[str], *, device: str)
             oracle = _without(failing, program.graph, sizes) or imported
         tally["defined by passes"] += oracle is not imported
         held = None if device == "host" else held_outputs(graph, arrays, sizes)
+        lost |= set() if held is None else _lost(graph, held)
         if held is not None:
             tally["outputs"] += len(graph.outputs)
             tally["outputs held to their elements"] += len(held.close)
             tally["outputs held to how they answer"] += len(held.answering)
-            lost |= {*graph.output_names} - held.close.keys() - held.answering
         yield from (f"at {sizes}: {found}" for found in _differences(program, oracle, inputs, TERMS[device], held))
         padded = program.stats().counters.padded_calls - padded
         tally["padded calls"] += padded
         tally["padded empty calls"] += padded and 0 in sizes.values()
     stats = program.stats()
     refusals = [*stats.refused, *(str(bucket.refusals) for bucket in stats.buckets if bucket.refusals)]
+    if refusals and device == "host":
+        lost |= set().union(*(_lost(graph, held_outputs(graph, arrays, sizes)) for sizes, arrays in calls(graph, seed)))
     yield from (each for each in refusals if not any(f"output {name} " in each for name in lost))
     program.close()
+
+
+def _lost(graph: Graph, held: Held) -> set[str]:
+    """The outputs that a call is not held to: behind an overflow, the order of a sum says whether they are finite."""
+    return {*graph.output_names} - held.close.keys() - held.answering
 
 
 def _without(failing: str, optimized: Graph, sizes: Sizes) -> Executable | None:
