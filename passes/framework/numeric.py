@@ -223,7 +223,7 @@ def difference(old: Any, new: Any, exactness: Exactness, terms: int = 1, respons
         return "" if old.tolist() == new.tolist() else "has other strings"
     wide_old, wide_new = _wide(old), _wide(new)
     bound = tolerance(wide_old, DType.of(old.dtype), exactness, terms, response)
-    close = np.abs(wide_new - wide_old) <= bound
+    close = _apart(wide_new, wide_old) <= bound
     same = (wide_new == wide_old) | (np.isnan(wide_new) & np.isnan(wide_old))
     if exactness is not Exactness.EXACT:
         same |= ~np.isfinite(wide_old)  # what overflows in one order of operations need not in another
@@ -238,7 +238,7 @@ def _difference_of_elements(old: Array, new: Array, moved: Array, terms: int) ->
     """
     smallest = float(ml_dtypes.finfo(old.dtype).smallest_normal)  # type: ignore[no-untyped-call]
     rounding = (_epsilon(DType.of(old.dtype)) * np.abs(_wide(old)) + smallest) * ROUNDINGS * sqrt(terms)
-    apart = np.abs(_wide(new) - _wide(old))
+    apart = _apart(_wide(new), _wide(old))
     return _first_wrong(old, new, apart > rounding + AMPLIFICATION * moved)
 
 
@@ -441,8 +441,15 @@ def _differs(first: Any, second: Any) -> bool:
 
 
 def _distance(first: Array, second: Array, where: Array) -> float:
-    apart = np.abs(_wide(first).astype(np.complex128) - _wide(second))[where]
+    apart = _apart(_wide(first), _wide(second))[where]
     return float(np.max(apart, where=np.isfinite(apart), initial=0.0))
+
+
+def _apart(first: Array, second: Array) -> Array:
+    """How far wide numbers are from each other, in f64; of long integers, which f64 lacks, the difference is taken."""
+    if first.dtype.kind not in "iu":
+        return np.asarray(np.abs(first - second))
+    return np.where(first < second, second - first, first - second).astype(np.float64)
 
 
 def _tolerant_step(node: Node, operands: Sequence[Any], sizes: Sizes) -> tuple[Any, ...]:
@@ -532,10 +539,10 @@ def _finite(value: Any) -> Any:
 
 
 def _rounds(node: Node) -> bool:
-    """Whether a pass may round what the node gives otherwise: computed floats, and weights, which take in factors."""
+    """Whether a pass may round a node's floats otherwise: computed, drawn, and weights, which take in factors."""
     if node.op.has(Trait.UNROUNDED):
         return False
-    return node.op is CONSTANT or node_flops(node) != 0
+    return node.op is CONSTANT or node.op.has(Trait.DRAWS) or node_flops(node) != 0
 
 
 def longest_sum(graph: Graph, inputs: Sequence[Any]) -> int:

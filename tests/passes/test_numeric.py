@@ -270,6 +270,41 @@ def test_integers_may_flip_where_one_rounding_flips_them() -> None:
     assert Samples.of(stepped, [[np.zeros(64, F32)]]).samples[0].responses == (Response(1.0),)
 
 
+def test_bits_that_long_integers_alone_can_tell_move_with_a_rounding() -> None:
+    drawn = graph("""
+        graph @main(%x: f64[4]) {
+          %0: f64[4] = mul(%x, %x)
+          %1: i64[4] = bit_cast(%0) {to = i64}
+          return %1
+        }
+    """)
+    (sample,) = Samples.of(drawn, [[np.array([0.7, 0.9, 1.3, 1.7])]]).samples
+    (bits,) = sample.expected
+    assert 1 <= sample.responses[0].moved <= 16
+    assert difference(bits, bits + 1, Exactness.ROUNDING)
+    assert not difference(bits, bits + 1, Exactness.ROUNDING, 1, sample.responses[0].moved)
+
+
+def test_long_integers_without_a_sign_are_as_far_apart_either_way() -> None:
+    one, other = np.array([2**63], np.uint64), np.array([2**63 + 1], np.uint64)
+    for pair in ((one, other), (other, one)):
+        assert not difference(*pair, Exactness.ROUNDING, 1, 1.0)
+        assert difference(*pair, Exactness.ROUNDING)
+
+
+def test_what_is_drawn_in_few_bits_may_be_rounded_otherwise() -> None:
+    drawn = graph("""
+        graph @main(%s: u64[2]) {
+          %0: f16[] = keyed_random_normal(%s) {shape = [], dtype = f16, scale = 2.0}
+          %1: f64[] = cast(%0) {to = f64}
+          %2: f64[] = softplus(%1)
+          return %2
+        }
+    """)
+    (sample,) = Samples.of(drawn, [[np.array([1, 5], np.uint64)]]).samples
+    assert 1e-5 < sample.responses[0].moved < 1e-2
+
+
 def test_where_operations_overflow_their_order_decides() -> None:
     text = "graph @main(%x: f16[4]) {{\n {lines}\n return %y\n}}"
     squared = graph(text.format(lines="%a = mul(%x, %x)\n %y = div(%x, %a)"))
