@@ -18,6 +18,12 @@ MOST_ELEMENTS = 8
 WIDEST_BYTES = 16
 """What a thread moves of one tensor at most, also beside tensors of smaller elements: f16 to f32 took 44 us for 26."""
 
+WARPS_TOGETHER = 4
+"""So many warps a multiprocessor goes on with at a time."""
+
+LONG_VALUES = 64
+"""From so many values on that are computed for an element, it is these that take the time and not what is moved."""
+
 
 @dataclass(frozen=True, slots=True)
 class TensorAccess:
@@ -126,13 +132,19 @@ class IndexWalk:
         return [*lines, f"const {self.ctype} k{last} = j{last} * {self.width};"]
 
 
-def walk_of(program: KernelProgram) -> IndexWalk:
-    """How `program` is walked, the first store leading."""
+def walk_of(program: KernelProgram, threads: int = 0) -> IndexWalk:
+    """How `program` is walked, the first store leading.
+
+    One that computes long is not moved in vectors so wide that fewer than `threads` threads share its elements.
+    """
     space = program.space().ordered(0).joined()
     reaches = reaches_of(program, space)
     width = vector_width(space.shape[-1], reaches) if space.shape else 1
     widest = max((each.layout.itemsize for each in reaches if each.inner == 1), default=1)
     while width > 1 and width * widest > WIDEST_BYTES:
+        width //= 2
+    is_long = len(program.values) >= LONG_VALUES
+    while width > 1 and is_long and space.size < width * threads:
         width //= 2
     return IndexWalk(space, width, offsets_type(program), tensors_of(program, space, width))
 
@@ -282,7 +294,7 @@ def launch(programs: Sequence[KernelProgram], chip: Chip, flops: int = 0) -> tup
     programs = [program for program in programs if math.prod(program.domain)]
     if not programs:
         return ()
-    walks = [walk_of(program) for program in programs]
+    walks = [walk_of(program, chip.multiprocessors * WARPS_TOGETHER * 32) for program in programs]
     threads, rounds = _shape(programs, walks, chip)
     lines: list[str] = []
     parameters: list[str] = []

@@ -53,6 +53,17 @@ def test_mixed_types_are_moved_side_by_side():
     assert launch.arguments == (BufferPlace(1), BufferPlace(0))
 
 
+@pytest.mark.parametrize(("steps", "size", "width"), [(80, 512, 1), (80, 2**18, 8), (8, 512, 8)])
+def test_long_chains_of_few_elements_take_a_thread_each(steps, size, width):
+    program = KernelProgram((size,))
+    value = program.load(dense(DType.F16, (size,), BufferPlace(0)))
+    for _ in range(steps):
+        value = program.define(DType.F16, "max($0, $1)", value, value)
+    program.store(value, dense(DType.F16, (size,), BufferPlace(1)))
+    (launch,) = flat.launch([program], Chip())
+    assert launch.kernel.grid == (-(-size // width // launch.kernel.block[0]), 1, 1)
+
+
 def test_a_bias_is_loaded_beside_rows():
     program = KernelProgram((8, 32))
     x = program.load(dense(DType.F16, (8, 32), BufferPlace(0)))
