@@ -132,8 +132,9 @@ def _position_lines(last: float, length: float) -> list[str]:
     far = number(last, "double")
     if length == 1:
         return [f"const double position = (start + end) * {far} / 2;"]
-    step = f"__dmul_rn(end - start, {far}) / {number(length - 1, 'double')}"
-    return [f"const double position = __dadd_rn(__dmul_rn(start, {far}), __dmul_rn((double)p, {step}));"]
+    whole = number(length - 1, "double")
+    between = f"__dadd_rn(__dmul_rn({whole} - p, start), __dmul_rn((double)p, end))"
+    return [f"const double position = __dmul_rn({between}, {far}) / {whole};"]
 
 
 def _tap_lines(attrs: Mapping[str, Any], axis: Axis, c: str) -> list[str]:
