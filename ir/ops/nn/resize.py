@@ -116,8 +116,8 @@ class ResampledAxis:
 
     @property
     def length(self) -> float:
-        """The output length before it was rounded down."""
-        return self.scale * self.before
+        """The output length before it was rounded down: that of a scale made of sizes is the size, exactly."""
+        return float(self.after) if self.scale == self.after / self.before else self.scale * self.before
 
 
 def positions(axis: ResampledAxis, mode: str) -> Array:
