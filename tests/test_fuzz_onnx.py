@@ -10,7 +10,9 @@ from onnx import defs, parser
 from tests.fuzz_onnx import outcome
 from tests.onnx_models.cases import HIGHEST, Case, drawn_case
 from tests.onnx_models.comparing import compared, peers_of
+from tests.onnx_models.parts import all_nodes
 from tests.onnx_models.registry import RECIPES
+from tests.onnx_models.rounding import is_rounding
 
 NOT_DRAWN = {"Constant", "ImageDecoder"}
 """What other recipes make on their way, and what needs pictures."""
@@ -186,3 +188,119 @@ def test_a_sequence_keeps_what_was_put_in() -> None:
     inputs = {"x": np.float32(7), "w": _ones(8), "b": np.float32(2)}
     found = compared(Case(0, model, [{name: np.asarray(value) for name, value in inputs.items()}]))
     assert found.kind == "fine", found
+
+
+def _case(text: str, inputs: dict[str, Any], opset: int) -> Case:
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> found {text}')
+    return Case(0, model, [inputs])
+
+
+@pytest.mark.parametrize(
+    ("mode", "scales", "region", "judges"),
+    [
+        ("tf_crop_and_resize", "2, 2", [0.25, 0, 0.75, 1], "RO"),
+        ("tf_crop_and_resize", "2, 1", [0.25, 0, 0.75, 1], "RO"),
+        ("tf_crop_and_resize", "1, 2", [0.25, 0, 0.75, 1], "R"),
+        ("tf_crop_and_resize", "2, 1.5", [0.25, 0, 0.75, 1], "R"),
+        ("align_corners", "2, 1.5", [], "R"),
+        ("half_pixel", "2, 1.5", [], "RO"),
+        ("half_pixel", "2, 1.1", [], "R"),
+        ("pytorch_half_pixel", "0.5, 0.6", [], "RO"),
+        ("pytorch_half_pixel", "0.5, 0.3", [], "R"),
+        ("pytorch_half_pixel", "0.25, 0.6", [], "O"),
+        ("pytorch_half_pixel", "0.25, 0.3", [], ""),
+    ],
+)
+def test_peers_are_no_judges_of_parts_of_elements(mode: str, scales: str, region: list[float], judges: str) -> None:
+    attributes = f'mode = "linear", coordinate_transformation_mode = "{mode}"'
+    text = "(float[4,5] x, float[R] r) => (float[?,?] y) <float[2] s = {%s}> { y = Resize <%s> (x, r, s) }"
+    inputs = {"x": _ones(4, 5), "r": np.array(region, np.float32)}
+    case = _case(text % (scales, attributes), inputs, 18)
+    assert set(peers_of(case).judges[0, 0]) == set(judges)
+    assert compared(case).kind == ("fine" if judges else "unjudged")
+
+
+@pytest.mark.parametrize(
+    ("operator", "x", "updates", "judges"),
+    [
+        ("ScatterElements", np.nan, 1, "R"),
+        ("ScatterElements", 1, np.nan, ""),
+        ("ScatterElements", 1, 2, "RO"),
+        ("ScatterND", 1, np.nan, "R"),
+    ],
+)
+def test_peers_that_pass_over_nan_are_no_judges(operator: str, x: float, updates: float, judges: str) -> None:
+    shape = "1,1" if operator == "ScatterND" else "1"
+    body = f'y = {operator} <reduction = "max"> (x, i, u)'
+    text = f"(float[1] x, float[1] u) => (float[?] y) <int64[{shape}] i = {{0}}> {{ {body} }}"
+    inputs = {"x": np.array([x], np.float32), "u": np.array([updates], np.float32)}
+    case = _case(text, inputs, 18)
+    assert set(peers_of(case).judges[0, 0]) == set(judges)
+    assert compared(case).kind == ("fine" if judges else "unjudged")
+
+
+@pytest.mark.parametrize(("bits", "is_judged"), [(32640, False), (16128, True)])  # infinity, 0.5
+def test_bfloat16_has_infinities_too(bits: int, is_judged: bool) -> None:
+    body = "a = Attention (q, q, q) y = Cast <to = 1> (a)"
+    text = f"() => (float[?,?,?,?] y) <bfloat16[1,1,1,1] q = {{{bits}}}> {{ {body} }}"
+    assert bool(peers_of(_case(text, {}, 23)).judges[0, 0]) is is_judged
+
+
+_EDGE = "(float[4] x) => (float[?] y) <float[2] r = {%s}, float[1] s = {1.5}> { y = Resize <%s> (x, r, s) }"
+_CEIL = 'mode = "nearest", nearest_mode = "ceil", coordinate_transformation_mode = "tf_crop_and_resize"'
+_GRU = """(float[1,1,1] x, float[1,3,1] r, float[1,1,1] h) => (float[?,?,?] y) <float[1,3,1] w = {0, 0, 0.5}> {
+  y = GRU <hidden_size = 1> (x, w, r, "", "", h)
+}"""
+_NORM = (
+    "(float[1,1,1] x) => (float[?,?,?] y) <float[1] s = {-9}, float[1] b = {1}> {y = InstanceNormalization (x, s, b)}"
+)
+_POLE = """(float[1,3,1] x) => (float[?,?,?,?] y) <int64 n = {3}> {
+  z = STFT <onesided = 0> (x, n, "", n)
+  y = Reciprocal (z)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "inputs", "expected", "given", "is_excused"),
+    [
+        (_EDGE % ("0.18257824, 0", _CEIL), {"x": _ones(4)}, [2, 2, 2, 2, 2, 2], [2, 2, 2, 2, 2, 1], True),
+        (_EDGE % ("0.1, 0.8", _CEIL), {"x": _ones(4)}, [2, 2, 3, 3, 3, 4], [2, 2, 2, 3, 3, 4], False),
+        (_NORM, {"x": _ones(1, 1, 1)}, [[[1.0]]], [[[0.9998]]], True),
+        (_NORM, {"x": _ones(1, 1, 1)}, [[[1.0]]], [[[0.9]]], False),
+        (_NORM, {"x": _ones(1, 1, 1) / 1000}, [[[1.0]]], [[[0.9998]]], False),
+    ],
+)
+def test_what_rounding_explains(text: str, inputs: Any, expected: Any, given: Any, is_excused: bool) -> None:
+    case = _case(text, inputs, 18)
+    arrays = [np.array(each, np.float32) for each in (expected, given)]
+    assert is_rounding(case, case.calls[0], arrays[:1], arrays[1:]) is is_excused
+
+
+@pytest.mark.parametrize(("state", "is_excused"), [(40, True), (1, False)])
+def test_a_closed_gate_lets_a_part_of_the_state_in(state: float, is_excused: bool) -> None:
+    inputs = {"x": _ones(1, 1, 1), "r": np.array([[[-50], [0], [0]]], np.float32), "h": np.full((1, 1, 1), state)}
+    case = _case(_GRU, {name: each.astype(np.float32) for name, each in inputs.items()}, 14)
+    expected = peers_of(case).accepted(0)[-1][0]
+    assert is_rounding(case, case.calls[0], [expected], [expected + np.float32(1e-4)]) is is_excused
+
+
+def test_what_is_zero_by_symmetry_may_be_a_rounding_on_either_side_of_a_pole() -> None:
+    case = _case(_POLE, {"x": np.array([[[0.3], [-0.2], [0.6]]], np.float32)}, 19)
+    call, found = case.calls[0], peers_of(case).accepted(0)[-1][0]
+    infinite, wrong = found.copy(), found.copy()
+    infinite[0, 0, 0, 1], wrong[0, 0, 1, 0] = np.inf, np.inf
+    found[0, 0, 0, 1] = -2e7
+    assert is_rounding(case, call, [found], [infinite])
+    assert not is_rounding(case, call, [found], [wrong])
+
+
+def test_a_branch_is_cut_down_to_what_an_output_hangs_on() -> None:
+    text = """(bool c, float[1,1,1,2] x) => (float[?,?,?,?] a, float[?,?,?,?] b) {
+      a, b = If (c) <
+        then_branch = t () => (float[1,1,1,2] p, float[1,1,1,2] q) { p = LpNormalization <p = 1> (x) q = Neg (x) },
+        else_branch = e () => (float[1,1,1,2] r, float[1,1,1,2] s) { r = Abs (x) s = Exp (x) }>
+    }"""
+    case = _case(text, {"c": np.array(True), "x": _ones(1, 1, 1, 2)}, 18)
+    theirs = peers_of(case)
+    assert [sorted(theirs.judges[0, place]) for place in (0, 1)] == [["O"], ["O", "R"]]
+    assert {node.op_type for node in all_nodes(theirs.parts[1].model.graph.node)} == {"If", "Exp", "Neg"}

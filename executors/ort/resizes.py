@@ -1,18 +1,21 @@
 """Where ONNX Runtime resizes to other numbers: found beside onnx's reference over random sizes and scales.
 
 It computes positions in f32. Where one lies between two elements, or on the one where the floor begins, mode nearest
-then picks another than the standard in f64. Scales of few binary digits are exact in both.
+then picks another than the standard in f64. Scales of few binary digits are exact in both. It goes by the size of a
+result even where a scale made a part of an element more, and passes over a region along axes whose size stays.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ...ir.analysis import input_symbols
-from ...ir.dims import Dim, evaluate, symbols
+from ...ir.analysis.contents import constant_of
+from ...ir.dims import Dim, Truth, compare, evaluate, symbols
 from ...ir.graph import Graph, Node
 from ...ir.ops.known import DYNAMIC_RESIZE, RESIZE
-from ...ir.ops.nn.resize import ResampledAxis, positions
+from ...ir.ops.nn.resize import ResampledAxis, positions, resize_targets
 from ...ir.types import TensorType
 
 _EXACT_BITS = 64.0  # a scale with at most six binary digits after the point
@@ -21,6 +24,8 @@ _F32_STEPS = 1e-6  # some of f32's relative errors
 
 
 ROUNDED = "ONNX Runtime rounds positions that lie between two elements to f32"
+_BY_SIZE = "ONNX Runtime goes by the rounded size, not by the scale"
+_CROP = "tf_crop_and_resize"
 
 
 def resizes_to_watch(graph: Graph) -> dict[Node, list[tuple[Dim, Dim]]]:
@@ -52,22 +57,43 @@ def wrong_ones(resizes: Mapping[Node, Sequence[tuple[Dim, Dim]]], sizes: Mapping
 
 def resize_fault(node: Node) -> str:
     """What ONNX Runtime does wrong at a resize; empty when nothing is known."""
-    return _aligned_corners(node) or _rounded_size(node) or _between_elements(node)
+    return _rounded_length(node) or _uncropped(node) or _rounded_size(node) or _between_elements(node)
 
 
-def _aligned_corners(node: Node) -> str:
-    """The last element lies on the last one only where a scale makes a whole size."""
-    if node.attrs["coordinate_mode"] != "align_corners":
-        return ""
+def _scales(node: Node) -> Sequence[float] | None:
+    """The scale of each axis that places elements, NaN where only running tells it; None where the sizes are all."""
+    attrs, shape = node.attrs, _shape(node, 0)
     if node.op is DYNAMIC_RESIZE:
-        is_whole = node.inputs[2] is None  # only running tells what the scales make
-    else:
-        axes, scales = node.attrs["axes"], node.attrs["scales"]
-        sizes = _shape(node, 0)
-        is_whole = scales is None or all(
-            _makes_whole(sizes[axis], scale) for axis, scale in zip(axes, scales, strict=True)
-        )
-    return "" if is_whole else "ONNX Runtime aligns corners by the rounded size, not by the scale"
+        is_of_sizes = node.inputs[2] is None and attrs["policy"] == "stretch"
+        return None if is_of_sizes else [math.nan] * len(attrs["axes"])
+    if attrs["policy"] == "stretch":
+        return attrs["scales"]  # type: ignore[no-any-return]
+    before = [dim for axis in attrs["axes"] if isinstance(dim := shape[axis], int)]
+    sizes = [dim for dim in attrs["sizes"] if isinstance(dim, int)]
+    if not len(before) == len(sizes) == len(attrs["axes"]):
+        return [math.nan] * len(attrs["axes"])
+    return resize_targets(before, range(len(before)), sizes, None, attrs)[2]
+
+
+def _rounded_length(node: Node) -> str:
+    """The last element lies at the end of the input, or of a region, only where a scale makes a whole size."""
+    scales = _scales(node)
+    if node.attrs["coordinate_mode"] not in ("align_corners", _CROP) or scales is None:
+        return ""
+    sizes = [_shape(node, 0)[axis] for axis in node.attrs["axes"]]
+    return "" if all(map(_makes_whole, sizes, scales)) else _BY_SIZE
+
+
+def _uncropped(node: Node) -> str:
+    """A region along an axis whose size stays, or may stay, as it is."""
+    if node.attrs["coordinate_mode"] != _CROP:
+        return ""
+    count, region = len(node.attrs["axes"]), constant_of(node.inputs[1])
+    for order, axis in enumerate(node.attrs["axes"]):
+        is_whole = region is not None and (region.array[order], region.array[count + order]) == (0, 1)
+        if not is_whole and compare(_shape(node, 0)[axis], node.outputs[0].tensor.dims[axis]) is not Truth.NO:
+            return "ONNX Runtime passes over the region along an axis whose size stays"
+    return ""
 
 
 def _makes_whole(size: Dim, scale: float) -> bool:
@@ -79,25 +105,28 @@ def _rounded_size(node: Node) -> str:
 
     Of an open size a scale just above 1 may leave it, and one that f32 rounds may make another size.
     """
-    if node.op is DYNAMIC_RESIZE or node.attrs["scales"] is None:
+    scales = _scales(node)
+    if node.op is DYNAMIC_RESIZE or scales is None:
         return ""
     is_centered = node.attrs["coordinate_mode"] == "pytorch_half_pixel"
-    for axis, scale in zip(node.attrs["axes"], node.attrs["scales"], strict=True):
+    for axis, scale in zip(node.attrs["axes"], scales, strict=True):
         before, after = _shape(node, 0)[axis], node.outputs[0].tensor.dims[axis]
         is_open = bool(symbols(before)) and (1 < scale < _MOST_THAT_KEEPS or float(np.float32(scale)) != scale)
         is_kept = before == after and scale != 1
         if is_open or is_kept or (is_centered and after == 1 and not _makes_whole(before, scale)):
-            return "ONNX Runtime goes by the rounded size, not by the scale"
+            return _BY_SIZE
     return ""
 
 
 def _between_elements(node: Node) -> str:
     if node.attrs["mode"] != "nearest":
         return ""
-    if node.op is DYNAMIC_RESIZE:
+    if node.attrs["coordinate_mode"] == _CROP:
+        is_right = False
+    elif node.op is DYNAMIC_RESIZE:
         is_right = node.inputs[3] is not None and _is_asymmetric(node)
     else:
-        scales = node.attrs["scales"] or (None,) * len(node.attrs["axes"])
+        scales = _scales(node) or (None,) * len(node.attrs["axes"])
         is_right = all(_is_right(node, axis, scale) for axis, scale in zip(node.attrs["axes"], scales, strict=True))
     return "" if is_right else ROUNDED
 

@@ -15,9 +15,24 @@ def ancestors(nodes: Sequence[NodeProto], outputs: Sequence[str]) -> list[NodePr
     wanted, kept = set(outputs), []
     for node in reversed(nodes):
         if wanted & set(node.output):
-            kept.append(node)
-            wanted |= set(names_read(node))
+            kept.append(_trimmed(node, wanted) if node.op_type == "If" else node)
+            wanted |= set(names_read(kept[-1]))
     return kept[::-1]
+
+
+def _trimmed(node: NodeProto, wanted: set[str]) -> NodeProto:
+    """An If without results that are not wanted, and without what its branches have for them."""
+    places = [place for place, name in enumerate(node.output) if name in wanted]
+    branches = {}
+    for attribute in node.attribute:
+        body = onnx.GraphProto()
+        body.CopyFrom(attribute.g)
+        outputs = [attribute.g.output[place] for place in places]
+        del body.node[:], body.output[:]
+        body.node.extend(ancestors(attribute.g.node, [output.name for output in outputs]))
+        body.output.extend(outputs)
+        branches[attribute.name] = body
+    return helper.make_node("If", node.input, [node.output[place] for place in places], node.name, **branches)
 
 
 def part_of(case: Case, place: int) -> Case:

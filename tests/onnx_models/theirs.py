@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 from capgraph.ir.errors import ShapeError
@@ -19,6 +20,8 @@ from tests.onnx_models.parts import all_nodes
 RECURRENT = {"GRU", "LSTM", "RNN"}
 Known = Mapping[str, Value]
 _SMALL_BIAS = 1e-2
+_CROP = b"tf_crop_and_resize"
+_F32_STEP = 1e-6
 _SCORES = 3  # which result of Attention they are
 _WIDE = "takes windows that stick out"
 
@@ -42,10 +45,10 @@ class Seen:
             return None
         return self.known[self.node.input[place]].content
 
-    def gives(self, holds: Callable[..., bool]) -> bool:
-        """Whether `holds` is true of the first result, or may be, as it is not known."""
-        result = self.known and self.known.get(self.node.output[0])
-        return not result or holds(result.content)
+    def result(self) -> Any:
+        """What the first result holds; None where it is not known."""
+        result = self.known.get(self.node.output[0]) if self.known else None
+        return result.content if result else None
 
     def may(self, holds: Callable[..., bool], *places: int) -> bool:
         """Whether `holds` is true of these operands, or may be, as one is not known."""
@@ -179,6 +182,11 @@ def _pads_strings(seen: Seen) -> bool:
     return seen.may(lambda x: x.dtype.kind == "O", 0)
 
 
+def _looks_through_nan(seen: Seen, *places: int) -> bool:
+    """Whether a scatter takes the greatest or the least of what has NaN, which then is that."""
+    return seen.attributes.get("reduction") in (b"max", b"min") and any(seen.may(_has_nan, place) for place in places)
+
+
 def _begins_before(seen: Seen) -> bool:
     """Whether a Slice goes backwards from a place before the first element, for which it is to take that one."""
 
@@ -190,6 +198,49 @@ def _begins_before(seen: Seen) -> bool:
     if seen.has(3):
         return seen.may(holds, 0, 1, 3, 4)
     return seen.may(lambda x, starts, steps: holds(x, starts, range(len(starts)), steps), 0, 1, 4)
+
+
+def _lengths(seen: Seen) -> list[tuple[int, float, int]]:
+    """Of each axis of a Resize its size, what the scale makes of it, and the size that this is rounded to."""
+    x, y, sizes = seen.content(0), seen.result(), seen.content(3)
+    scales = seen.content(1 if seen.opset < 11 else 2)
+    if x is None or y is None or (scales is None and sizes is None):
+        return []
+    axes = [axis % x.ndim for axis in seen.attributes.get("axes", range(x.ndim))]
+    if sizes is None:
+        lengths = [x.shape[axis] * float(scale) for axis, scale in zip(axes, scales, strict=True)]
+    elif (policy := seen.attributes.get("keep_aspect_ratio_policy", b"stretch")) == b"stretch":
+        lengths = [float(size) for size in sizes]
+    else:
+        ratios = [size / max(x.shape[axis], 1) for axis, size in zip(axes, sizes, strict=True)]
+        lengths = [x.shape[axis] * (min if policy == b"not_larger" else max)(ratios) for axis in axes]
+    return [(x.shape[axis], length, y.shape[axis]) for axis, length in zip(axes, lengths, strict=True)]
+
+
+def _has_single_element(seen: Seen) -> bool:
+    lengths = _lengths(seen)
+    return not lengths or any(abs(length - 1) < _F32_STEP for _, length, _ in lengths)
+
+
+def _goes_by_size(seen: Seen) -> bool:
+    """Whether a Resize makes a part of an element more, by which the others are placed."""
+    mode, lengths = seen.attributes.get("coordinate_transformation_mode"), _lengths(seen)
+    parts = [(before, after) for before, length, after in lengths if abs(length - after) > _F32_STEP * after]
+    if mode in (b"align_corners", _CROP):
+        return bool(parts) or not lengths
+    is_one = mode == b"pytorch_half_pixel"
+    return (is_one and not lengths) or any(before == after or (is_one and after == 1) for before, after in parts)
+
+
+def _crops_what_stays(seen: Seen) -> bool:
+    """Whether a Resize has a region along an axis whose size stays."""
+    if seen.attributes.get("coordinate_transformation_mode") != _CROP:
+        return False
+    lengths, roi = _lengths(seen), seen.content(1)
+    if not lengths or roi is None or roi.size != 2 * len(lengths):
+        return True
+    regions = zip(lengths, roi, roi[len(lengths) :], strict=False)
+    return any(before == after and (begin, end) != (0, 1) for (before, _, after), begin, end in regions)
 
 
 _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
@@ -265,8 +316,7 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
     "Resize": _when(
         "takes -0.5 for the place of a single element, which is 0",
         lambda s: (
-            s.attributes.get("coordinate_transformation_mode") == b"pytorch_half_pixel"
-            and s.gives(lambda y: 1 in y.shape)
+            s.attributes.get("coordinate_transformation_mode") == b"pytorch_half_pixel" and _has_single_element(s)
         ),
     ),
     "ReverseSequence": _when(
@@ -277,7 +327,8 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
         "takes another number of pictures than of regions", lambda s: s.may(lambda r, which: len(r) != len(which), 1, 2)
     ),
     "ScatterElements": _when(
-        "takes updates of other shapes than the indices", lambda s: s.may(lambda i, new: i.shape != new.shape, 1, 2)
+        "takes updates of other shapes than the indices, and passes over NaN among them",
+        lambda s: s.may(lambda i, new: i.shape != new.shape, 1, 2) or _looks_through_nan(s, 2),
     ),
     "Shape": _when(
         "counts an end before the first size from the last again",
@@ -324,7 +375,15 @@ def _lacks_kernel_of_heads(seen: Seen) -> bool:
 
 
 def _has_nothing_or_nan(x: Any) -> bool:
-    return not x.size or (x.dtype.kind == "f" and bool(np.isnan(x).any()))
+    return not x.size or _has_nan(x)
+
+
+def _has_nan(x: Any) -> bool:
+    return _is_float(x) and bool(np.isnan(x).any())
+
+
+def _is_float(x: Any) -> bool:
+    return x.dtype.kind == "f" or x.dtype == ml_dtypes.bfloat16
 
 
 def _writes_truth(seen: Seen) -> bool:
@@ -353,6 +412,10 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
     "ConvTranspose": _when(
         "cuts no borders off where a stride is wider than the kernel",
         lambda s: s.attributes.get("auto_pad", b"").startswith(b"SAME") or _is_wider(s),
+    ),
+    "Resize": _when(
+        "goes by the rounded size, and passes over the region along an axis whose size stays",
+        lambda s: _goes_by_size(s) or _crops_what_stays(s),
     ),
     "GatherND": _when("passes over indices into nothing, and over batches of other sizes", _gathers_elsewhere),
     **dict.fromkeys(("ArgMax", "ArgMin"), _when("finds a place in nothing", lambda s: s.may(lambda x: not x.size, 0))),
@@ -396,6 +459,7 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
         ("ReduceMax", "ReduceMin"),
         _when("passes over NaN, as over nothing", lambda s: s.may(_has_nothing_or_nan, 0)),
     ),
+    **dict.fromkeys(("ScatterElements", "ScatterND"), _when("passes over NaN", lambda s: _looks_through_nan(s, 0, 2))),
     "BatchNormalization": _when(
         "writes the running statistics over its operands", lambda s: bool(s.attributes.get("training_mode"))
     ),
@@ -506,11 +570,11 @@ def _open(seen: Seen) -> str:
         return "doubles go through f32 by the standard, and not in either peer"
     if op == "STFT" and seen.attributes.get("onesided", 1) and seen.may(lambda x: x.shape[-1] == 2, 0):
         return "half of the spectrum of complex signals"
-    if op == "Resize" and seen.attributes.get("coordinate_transformation_mode") == b"tf_crop_and_resize":
+    if op == "Resize" and seen.attributes.get("coordinate_transformation_mode") == _CROP:
         return "" if seen.has(1) and seen.may(lambda roi: roi.size > 0, 1) else "the region to crop is not given"
     return ""
 
 
 def _is_special(content: Any) -> bool:
     arrays = content if isinstance(content, list) else [content]
-    return any(a.dtype.kind == "f" and not np.isfinite(a).all() for a in arrays if isinstance(a, np.ndarray))
+    return any(_is_float(a) and not np.isfinite(a).all() for a in arrays if isinstance(a, np.ndarray))

@@ -182,8 +182,7 @@ def _lp_norm(b: ReductionBuilder, node: Node) -> list[Name]:
         norm = b.total("magnitude($0)", x)
     else:
         norm = b.define(f"{_function(x.dtype, 'sqrt')}($0)", b.total("$0 * $0", x))
-    divisor = b.define(f"$0 == 0 ? ({norm.ctype})1 : $0", norm)
-    return [b.define("$0 / $1", x, divisor)]
+    return [b.define(f"$1 == 0 ? ({norm.ctype})0 : $0 / $1", x, norm)]
 
 
 def _hardmax(b: ReductionBuilder, node: Node) -> list[Name]:

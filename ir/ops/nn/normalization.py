@@ -64,8 +64,9 @@ def hardmax(x: Array, *, axis: int) -> Array:
 def lp_norm(x: Array, *, axis: int, p: int) -> Array:
     """`x` divided by its `p`-norm (1 or 2) along `axis`; a slice of norm 0 gives 0."""
     norm = _sum(np.abs(x), axis) if p == 1 else np.sqrt(_sum(np.square(x), axis))
-    norm[norm == 0] = 1
-    return np.asarray(x / norm)
+    is_nothing = norm == 0
+    norm[is_nothing] = 1
+    return np.where(is_nothing, x.dtype.type(0), x / norm)
 
 
 def lp_norm_type(x: TensorType, *, axis: int, p: int) -> TensorType:

@@ -116,8 +116,8 @@ class ResampledAxis:
 
     @property
     def length(self) -> float:
-        """The output length before it was rounded down."""
-        return self.scale * self.before
+        """The output length before it was rounded down: that of a scale made of sizes is the size, exactly."""
+        return float(self.after) if self.scale == self.after / self.before else self.scale * self.before
 
 
 def positions(axis: ResampledAxis, mode: str) -> Array:
@@ -131,7 +131,8 @@ def positions(axis: ResampledAxis, mode: str) -> Array:
     if mode == _CROP:
         if axis.length == 1:
             return np.full_like(index, (axis.start + axis.end) * last / 2)
-        return axis.start * last + index * ((axis.end - axis.start) * last / (axis.length - 1))
+        # both ends of the region are met exactly: one that is an edge of the input is not outside of it
+        return ((axis.length - 1 - index) * axis.start + index * axis.end) * last / (axis.length - 1)
     if mode == "pytorch_half_pixel" and axis.length == 1:
         return np.zeros_like(index)
     centered = (index + 0.5) / axis.scale - 0.5

@@ -47,6 +47,33 @@ def test_numbers_are_those_of_the_standard(before, after, scale, mode, coordinat
     np.testing.assert_allclose(ours, meant, atol=1e-3)
 
 
+@settings(max_examples=40)
+@given(
+    sizes=st.tuples(st.integers(2, 9), st.integers(2, 9)),
+    number=st.tuples(*[st.sampled_from([0.5, 0.6, 1.0, 1.1, 1.5, 2.0])] * 2) | st.tuples(*[st.integers(1, 12)] * 2),
+    region=st.sampled_from([(0, 0, 1, 1), (0.13, 0, 0.67, 1), (0, 0.21, 1, 0.77), (0.2, 0.3, 0.9, 1.2)]),
+    mode=st.sampled_from(["nearest", "linear", "cubic"]),
+    coordinates=st.sampled_from(["tf_crop_and_resize", "align_corners", "pytorch_half_pixel"]),
+    policy=st.sampled_from(["stretch", "not_larger", "not_smaller"]),
+)
+def test_regions_and_policies_are_those_of_the_standard(sizes, number, region, mode, coordinates, policy):
+    is_scale = isinstance(number[0], float)
+    if is_scale and min(int(size * scale) for size, scale in zip(sizes, number, strict=True)) < 1:
+        return
+    more = {} if is_scale else {"keep_aspect_ratio_policy": policy}
+    attrs = {"mode": mode, "coordinate_transformation_mode": coordinates, "axes": [2, 3], **more}
+    node = helper.make_node("Resize", ["x", "r", "n"] if is_scale else ["x", "r", "", "n"], ["y"], **attrs)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, *sizes])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    numbers = numpy_helper.from_array(np.array(number, np.float32 if is_scale else np.int64), "n")
+    roi = numpy_helper.from_array(np.array(region, np.float32), "r")
+    graph = helper.make_graph([node], "resize", [x], [y], [numbers, roi])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    picture = np.arange(sizes[0] * sizes[1], dtype=np.float32).reshape(1, 1, *sizes)
+    ours, meant = (capgraph.optimize(made, executor=each).run({"x": picture})["y"] for each in ("ort", "eager"))
+    np.testing.assert_allclose(ours, meant, atol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("before", "scale", "attrs"),
     [

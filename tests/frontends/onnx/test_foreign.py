@@ -47,6 +47,28 @@ def test_a_slice_backwards_by_bounds_of_unknown_number_begins_at_the_first_eleme
     assert y.tolist() == [0.0]
 
 
+@pytest.mark.parametrize(
+    ("opset", "operator"),
+    [
+        (10, "y = Softmax <axis = 1> (a)"),
+        (12, "y = LogSoftmax <axis = -2> (a)"),
+        (11, "y = Hardmax <axis = 1> (a)"),
+        (17, "y, i, j, c = Unique <axis = 1, sorted = 0> (a)"),
+        (17, "y = LpNormalization <axis = 1, p = 1> (a)"),
+    ],
+)
+def test_an_operand_of_unknown_rank_is_as_one_of_the_rank_that_it_has(opset: int, operator: str) -> None:
+    text = f"""<ir_version: 8, opset_import: ["": {opset}]>
+        net (float[2, 3, 4] x, int64[R] s) => (float[A, B, C] y) {{ a = Reshape (x, s) {operator} }}"""
+    model = onnx.parser.parse_model(text)
+    graph = import_model(model).graph
+    assert any(node.op.is_foreign for node in graph.nodes)
+    inputs = [np.random.default_rng(0).integers(-4, 5, (2, 3, 4)).astype(F32), np.array([4, 3, 2])]
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (meant,) = session.run(None, dict(zip("xs", inputs, strict=True)))
+    np.testing.assert_allclose(run(graph, *inputs)[0], meant, rtol=1e-5)
+
+
 def test_what_onnx_lacks_runs_in_onnxruntime_beside_an_operand_without_elements() -> None:
     text = """<ir_version: 8, opset_import: ["": 11]>
         net (float[1, 1, 3, 4] x) => (float[1, 1, 6, 8] y) <float[0] none = {}, int64[4] sizes = {1, 1, 6, 8}> {

@@ -66,6 +66,14 @@ def test_lp_norm_of_zeros_is_zero():
     assert_close(run("lp_norm", x)[0], np.array([[0, 0], [0.6, -0.8]], np.float32))
 
 
+@pytest.mark.parametrize(("element", "p"), [(-0.0, 1), (-0.0, 2), (-1e-30, 2)])  # the square of the last is 0 in f32
+def test_lp_norm_of_what_has_norm_zero_is_a_positive_zero(element, p):
+    x = np.full((1, 2), element, np.float32)
+    for found in (run("lp_norm", x, axis=1, p=p)[0], runtime("LpNormalization", x, axis=1, p=p)[0]):
+        assert not found.any()
+        assert not np.signbit(found).any()
+
+
 @given(SHAPES, st.data(), st.booleans(), st.booleans())
 def test_layer_norm(shape, data, has_bias, is_whole):
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))

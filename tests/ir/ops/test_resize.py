@@ -117,6 +117,19 @@ def test_resizing_by_scales_agrees_with_the_reference(before: int, scale: float,
     assert_close(np.where(open_, expected, found).astype(np.float32), expected.astype(np.float32), atol=1e-4)
 
 
+@pytest.mark.parametrize("before", [3, 49, 98, 107])  # (1 / 49) * 49 is less than 1
+def test_the_size_of_one_element_is_exact(before: int) -> None:
+    x = np.arange(before, dtype=np.float32)
+    assert run("resize", x, None, axes=[0], sizes=[1], mode="linear", coordinate_mode="pytorch_half_pixel")[0] == 0
+
+
+@given(start=st.floats(0, 0.875, width=32), before=st.integers(2, 64), after=st.integers(2, 128))
+def test_a_region_up_to_the_edge_is_inside(start: float, before: int, after: int) -> None:
+    x, roi = np.ones(before, np.float32), np.array([start, 1], np.float32)
+    modes = {"mode": "linear", "coordinate_mode": "tf_crop_and_resize", "extrapolation_value": 10.0}
+    np.testing.assert_allclose(run("resize", x, roi, axes=[0], sizes=[after], **modes)[0], 1, rtol=1e-6)
+
+
 @given(
     region=st.tuples(*[st.integers(-2, 12)] * 4),
     after=st.tuples(st.integers(1, 5), st.integers(1, 5)),

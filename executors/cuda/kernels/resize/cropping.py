@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .....ir.constant import Array, Constant
-from .....ir.ops.nn.resize import resize_targets
+from .....ir.ops.nn.resize import ResampledAxis, resize_targets
 from .....ir.types import DType
 from ...kernel_ir.kernels import Parameter, per_position, read
 from ...kernel_ir.launch import BufferPlace, KernelLaunch, Task
@@ -101,7 +101,7 @@ def _stretch(scale: float, attrs: Mapping[str, Any]) -> float:
 
 
 def _table(attrs: Mapping[str, Any], roi: Layout, axis: Axis, order: int, count: int, wide: DType) -> KernelLaunch:
-    c, last, length = computed(wide), float(axis.before - 1), axis.scale * axis.before
+    c, last, length = computed(wide), float(axis.before - 1), ResampledAxis(axis.before, axis.after, axis.scale).length
     step = roi.strides[0]
     lines = [
         f"const double start = get(roi[{order * step}]), end = get(roi[{(count + order) * step}]);",
@@ -132,8 +132,9 @@ def _position_lines(last: float, length: float) -> list[str]:
     far = number(last, "double")
     if length == 1:
         return [f"const double position = (start + end) * {far} / 2;"]
-    step = f"__dmul_rn(end - start, {far}) / {number(length - 1, 'double')}"
-    return [f"const double position = __dadd_rn(__dmul_rn(start, {far}), __dmul_rn((double)p, {step}));"]
+    whole = number(length - 1, "double")
+    between = f"__dadd_rn(__dmul_rn({whole} - p, start), __dmul_rn((double)p, end))"
+    return [f"const double position = __dmul_rn({between}, {far}) / {whole};"]
 
 
 def _tap_lines(attrs: Mapping[str, Any], axis: Axis, c: str) -> list[str]:

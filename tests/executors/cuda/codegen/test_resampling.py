@@ -90,6 +90,7 @@ def test_regions_that_an_operand_gives(tmp_path: Path) -> None:
         *(cropped(dtype, inside, (4, 9), mode="linear") for dtype in ("f32", "f16", "f64", "u8", "i64")),
         cropped("i32", across, (3, 6), mode="nearest"),
         cropped("f32", across, (1, 6), mode="linear"),
+        *(cropped("f32", (begin, 0.3, 1.0, 1.0), (11, 49), mode="linear") for begin in (0.1, 0.7)),
         cropped("f32", across, (8, 6), mode="cubic"),
         cropped("f32", across, (8, 6), mode="cubic", exclude_outside=True),
         cropped("f32", (0.0, 0.0, 1.0, 1.0), (3, 3), mode="cubic", antialias=True),

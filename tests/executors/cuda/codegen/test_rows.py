@@ -109,6 +109,14 @@ def test_a_value_may_be_several_results_of_a_region(tmp_path):
     assert emulated_problems([case], tmp_path) == []
 
 
+@pytest.mark.skipif(not HAS_COMPILER, reason="g++ runs the kernel")
+@pytest.mark.parametrize("p", [1, 2])
+def test_lp_norm_of_what_has_norm_zero_is_a_positive_zero(p, tmp_path):
+    x = np.array([[-0.0, 0.0, -0.0], [-3, 0, 4]], np.float32)
+    case = made("inverses", lambda b, x: b.op("reciprocal", b.op("lp_norm", x, axis=1, p=p)), x)
+    assert emulated_problems([case], tmp_path) == []
+
+
 def test_a_sum_of_zero_elements_is_folded():
     assert ways("reduce_sum", (3, 0), axes=(1,)) == []
 
