@@ -117,6 +117,7 @@ _FOUND = [
     ),
     (9, "(float[N,3,4,M] x) => (float[?,?] y) { y = Flatten <axis = 1> (x) }", {"x": _ones(0, 3, 4, 3)}),
     (11, "(float[1,1,N,M] x) => (float[?,?,?] y) { y = Squeeze <axes = [0]> (x) }", {"x": _ones(1, 1, 0, 1)}),
+    (9, "(float[N,M,1,1,N] x) => (float[?,?,?] y) { y = Squeeze <axes = [3, 0]> (x) }", {"x": _ones(1, 4, 1, 1, 1)}),
     (
         13,
         "(float[N,M,K] x) => (float[?,?,?,?] y) "
