@@ -27,7 +27,7 @@ from .. import foreign
 from ..context.import_context import ImportContext, ImportedRegion, NotNative
 from ..files.loading import load_proto
 from ..files.metadata import keep_declared, read_metadata, read_states, text_of
-from ..files.node_order import names_read, sorted_nodes, without_repeated_constants
+from ..files.node_order import names_from_outside, names_read, sorted_nodes, without_repeated_constants
 from ..foreign import meaning as foreign_meaning  # noqa: F401  # the latter registers how foreign operators run
 from ..ops import IMPORTS
 from ..schemas import first_schema, signature_problem
@@ -365,11 +365,16 @@ class ValueScope:
             else:
                 scope.values[name] = value
         made = {name for each in function.node for name in each.output}
-        for name in names_read(node):  # what its subgraphs read, which the function's body takes over
-            if name not in made and name not in scope.absent and (value := self.lookup(name)) is not None:
-                scope.values.setdefault(name, value)
+        # What its subgraphs read, which the function's body takes over.
+        scope._see(self, names_read(node) - made)
         scope.import_nodes(function.node, function.output)
         return [scope.lookup(name) for name in function.output]
+
+    def _see(self, other: "ValueScope", names: Collection[str]) -> None:
+        """Takes over what `names` mean in a scope of the same graph, where they have no meaning here."""
+        for name in sorted(names):
+            if name not in self.absent and name not in self.values and (value := other.lookup(name)) is not None:
+                self.values[name] = value
 
     # ---- subgraphs
 
@@ -382,6 +387,16 @@ class ValueScope:
         scope = self._region_scope(proto)
         scope.is_closed = True
         return scope.region(proto, types)
+
+    def import_in_place(self, proto: GraphProto) -> list[Value]:
+        """The results of a subgraph that is known to run once: its nodes become nodes of this graph."""
+        attributes, depth = self.function_attributes, self.depth + 1
+        scope = ValueScope(self.model, self.graph, self.versions, attributes=attributes, depth=depth)
+        scope._bound = self.bound_symbols()
+        scope.absent |= self.absent
+        scope._see(self, names_from_outside(proto))
+        scope._fill_nodes(proto)
+        return [scope._output(info) for info in proto.output]
 
     def _region_scope(self, proto: GraphProto) -> "ValueScope":
         body = Graph(text_of(proto.name) or "body", symbols=self.graph.symbols)
@@ -435,6 +450,11 @@ class ValueScope:
 
     def fill(self, proto: GraphProto) -> None:
         """Imports initializers, nodes and outputs of `proto`; its inputs are defined already."""
+        self._fill_nodes(proto)
+        self._set_outputs(proto.output)
+        settle(self.graph)
+
+    def _fill_nodes(self, proto: GraphProto) -> None:
         for tensor in proto.initializer:
             if tensor.name not in self.values:
                 self.pending[tensor.name] = constant_from_proto(tensor, self.folder)
@@ -444,8 +464,6 @@ class ValueScope:
         self.declared = {info.name: info.type for info in (*proto.value_info, *proto.output)}
         self.returned = frozenset(info.name for info in proto.output)
         self.import_nodes(proto.node, (info.name for info in proto.output))
-        self._set_outputs(proto.output)
-        settle(self.graph)
 
     def _set_outputs(self, infos: Sequence[ValueInfoProto]) -> None:
         """Returns each output of the model once, by its name; those of a region count by position."""
