@@ -117,6 +117,11 @@ _FOUND = [
     ),
     (9, "(float[N,3,4,M] x) => (float[?,?] y) { y = Flatten <axis = 1> (x) }", {"x": _ones(0, 3, 4, 3)}),
     (11, "(float[1,1,N,M] x) => (float[?,?,?] y) { y = Squeeze <axes = [0]> (x) }", {"x": _ones(1, 1, 0, 1)}),
+    (
+        10,
+        "(int64[4] s) => (float[?,?,?,?] y) { x = ConstantOfShape (s) y = Hardmax <axis = 1> (x) }",
+        {"s": np.array([2, 3, 1, 2])},
+    ),
     (9, "(float[N,M,1,1,N] x) => (float[?,?,?] y) { y = Squeeze <axes = [3, 0]> (x) }", {"x": _ones(1, 4, 1, 1, 1)}),
     (
         13,
