@@ -9,6 +9,7 @@ function body gets a scope of its own over the same graph.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ def import_model(
     try:
         return _import_main(model, proto.graph, frozen)
     except CapgraphError as error:
-        imported = _with_ones(model, proto.graph, frozen) if isinstance(error, ShapeError | TypeRuleError) else None
+        imported = _with_ones(model, proto.graph, frozen) if isinstance(error, _OF_SHAPES) else None
         if imported is not None:
             return imported
         error.of_model(text_of(proto.graph.name), _REMEDY)
@@ -84,7 +85,13 @@ def import_model(
 
 
 MAX_TRIED = 4
-"""How many open sizes are tried to be 1, one at a time, where the model makes no sense otherwise."""
+"""How many open sizes are tried to be 1, where the model makes no sense otherwise."""
+
+MAX_TRIED_NODES = 10_000
+"""How many nodes are read again for more than the first few of that."""
+
+_OF_SHAPES = (ModelError, ShapeError, TypeRuleError)
+"""What a model raises in which some rank or size is wrong."""
 
 _REMEDY = "correct this part of the model, or export it again"
 
@@ -528,12 +535,15 @@ def _mentioned(graph: Graph) -> frozenset[str]:
 
 
 def _with_ones(model: ModelReader, proto: GraphProto, frozen: bool) -> ImportedModel | None:
-    """The model where open sizes that `Squeeze` took not to be 1 are 1, one of them or all, if it is right then."""
-    taken = model.taken_not_to_be_one
-    for ones in dict.fromkeys([*(frozenset((each,)) for each in taken[:MAX_TRIED]), frozenset(taken)] if taken else ()):
+    """The model where open sizes that `Squeeze` took not to be 1 are 1: as few as make it right, at worst all."""
+    taken = [*dict.fromkeys(model.taken_not_to_be_one)]
+    first = taken[:MAX_TRIED]
+    some = chain.from_iterable(combinations(first, count) for count in range(1, len(first)))
+    tried = [*dict.fromkeys(map(frozenset, (*some, taken)))] if taken else []
+    for ones in tried[: max(MAX_TRIED, MAX_TRIED_NODES // max(1, len(proto.node)))]:
         try:
             return _import_main(ModelReader(model.proto, model.folder, model.shapes, ones), proto, frozen)
-        except (ShapeError, TypeRuleError):
+        except _OF_SHAPES:
             continue
     return None
 
