@@ -122,6 +122,12 @@ _FOUND = [
         "(int64[4] s) => (float[?,?,?,?] y) { x = ConstantOfShape (s) y = Hardmax <axis = 1> (x) }",
         {"s": np.array([2, 3, 1, 2])},
     ),
+    (
+        9,
+        "(float[N,1] x, bool c) => (float[?] z) <float o = {5}> { y = If (c) <then_branch = a () => (float[] s) "
+        "{ s = Squeeze (x) }, else_branch = b () => (float t) { t = Add (o, o) }> z = Sin (y) }",
+        {"x": _ones(3, 1), "c": np.array(True)},
+    ),
     (9, "(float[N,M,1,1,N] x) => (float[?,?,?] y) { y = Squeeze <axes = [3, 0]> (x) }", {"x": _ones(1, 4, 1, 1, 1)}),
     (
         13,

@@ -223,10 +223,15 @@ IMPORTS = {"If": import_if, "Loop": import_loop, "Scan": import_scan}
 def export_if(ctx: ExportContext, node: Node) -> None:
     """If, whose branches read captured values from around them."""
     cond, *captured = node.inputs
-    if any(map(_differ, *(region.outputs for region in node.regions.values()))):
-        ctx.require_opset(11, "If of branches whose results have other shapes")
+    require_branches(ctx, *node.regions.values())
     branches = {onnx: ctx.region(node.attrs[ours], captured) for onnx, ours in _BRANCHES.items()}
     ctx.emit("If", (cond,), node.outputs, **branches)
+
+
+def require_branches(ctx: ExportContext, one: Graph, other: Graph) -> None:
+    """Says that the node needs opset 11 where branches of an If give results of other shapes."""
+    if any(map(_differ, one.outputs, other.outputs)):
+        ctx.require_opset(11, "If of branches whose results have other shapes")
 
 
 def _differ(left: Value, right: Value) -> bool:
