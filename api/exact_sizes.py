@@ -173,7 +173,7 @@ def _is_met_by_1(assumed: Constraint, sizes: Mapping[str, int]) -> bool:
         return False
     if not assumed.symbols <= sizes.keys() or assumed.holds(sizes):
         return False
-    return 1 in (evaluate(assumed.left, sizes), evaluate(assumed.right, sizes))
+    return any(isinstance(each, SymDim) and evaluate(each, sizes) == 1 for each in (assumed.left, assumed.right))
 
 
 def _close(program: Any | None) -> None:

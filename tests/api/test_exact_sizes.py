@@ -192,3 +192,21 @@ def test_branches_not_taken_may_refuse_to_be_halved(executor: str) -> None:
     found = program.run({"x": x, "a": a, "b": b, "yes": np.array(False)})
     assert found["c"].shape == (1, 1, 1, 2)
     assert found["d"].shape == (4, 3)
+
+
+SQUEEZED = """net (float[K, 4] w, float[N, 3] a, float[M, 3] b, bool yes) => (float[?, ?] c, float[?] d)
+<int64[1] first = {0}> {
+  c = Add(a, b)
+  d = If(yes)<then_branch = one () => (float[?] e) { e = Squeeze(w, first) },
+              else_branch = two () => (float[?] f) { f = ReduceSum<keepdims = 0>(w, first) }>
+}"""
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.filterwarnings("ignore::capgraph.ir.notices.CapgraphWarning")
+def test_branches_not_taken_may_refuse_what_has_to_be_1(executor: str) -> None:
+    program = capgraph.optimize(model(SQUEEZED), executor=executor)
+    w, a, b = np.ones((2, 4), np.float32), np.ones((1, 3), np.float32), np.ones((2, 3), np.float32)
+    found = program.run({"w": w, "a": a, "b": b, "yes": np.array(False)})
+    assert found["c"].tolist() == [[2] * 3] * 2
+    assert found["d"].tolist() == [2] * 4
