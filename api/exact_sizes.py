@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .executors.replay.counters import Stats
-from .ir.dims import SymDim, evaluate, symbol
+from .ir.dims import SymDim, evaluate, symbol, symbols
 from .ir.dims.constraints import Constraint, Difference
 from .ir.errors import ModelError, ShapeError, TypeRuleError
 from .ir.graph import Graph
@@ -152,8 +152,8 @@ class ExactSizes:
             places = [(name, source, axis) for name, source, axis in self._places if axis < len(shapes.get(source, ()))]
             sizes = {name: shapes[source][axis] for name, source, axis in places}
             met = [each for each in self._assumed if _is_met_by_1(each, sizes)] or [broken]
-            symbols = frozenset().union(*(each.symbols for each in met))
-            fewer = {source: shapes[source] for name, source, _ in places if name in symbols}
+            wanted = frozenset().union(*(each.symbols for each in met))
+            fewer = {source: shapes[source] for name, source, _ in places if name in wanted}
             if fewer == shapes:
                 raise
             return self._make(fewer)
@@ -168,10 +168,12 @@ class ExactSizes:
 
 
 def _is_met_by_1(assumed: Constraint, sizes: Mapping[str, int]) -> bool:
-    """Whether sizes that had to be equal are not, and one of them is 1."""
+    """Whether two sizes that had to be equal are not, and one of them is 1: not where one is made of the other."""
+    if symbols(assumed.left) & symbols(assumed.right):
+        return False
     if not assumed.symbols <= sizes.keys() or assumed.holds(sizes):
         return False
-    return 1 in (evaluate(assumed.left, sizes), evaluate(assumed.right, sizes))
+    return any(isinstance(each, SymDim) and evaluate(each, sizes) == 1 for each in (assumed.left, assumed.right))
 
 
 def _close(program: Any | None) -> None:

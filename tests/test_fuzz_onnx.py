@@ -120,6 +120,18 @@ _FOUND = [
     (9, "(float[N,3,4,M] x) => (float[?,?] y) { y = Flatten <axis = 1> (x) }", {"x": _ones(0, 3, 4, 3)}),
     (11, "(float[1,1,N,M] x) => (float[?,?,?] y) { y = Squeeze <axes = [0]> (x) }", {"x": _ones(1, 1, 0, 1)}),
     (
+        10,
+        "(int64[4] s) => (float[?,?,?,?] y) { x = ConstantOfShape (s) y = Hardmax <axis = 1> (x) }",
+        {"s": np.array([2, 3, 1, 2])},
+    ),
+    (
+        9,
+        "(float[N,1] x, bool c) => (float[?] z) <float o = {5}> { y = If (c) <then_branch = a () => (float[] s) "
+        "{ s = Squeeze (x) }, else_branch = b () => (float t) { t = Add (o, o) }> z = Sin (y) }",
+        {"x": _ones(3, 1), "c": np.array(True)},
+    ),
+    (9, "(float[N,M,1,1,N] x) => (float[?,?,?] y) { y = Squeeze <axes = [3, 0]> (x) }", {"x": _ones(1, 4, 1, 1, 1)}),
+    (
         13,
         "(float[N,M,K] x) => (float[?,?,?,?] y) "
         "{ s = SequenceConstruct (x) y = ConcatFromSequence <axis = -4, new_axis = 1> (s) }",
@@ -158,6 +170,57 @@ def test_a_peer_that_is_wrong_is_a_judge_of_what_does_not_hang_on_it() -> None:
     theirs = peers_of(Case(0, model, [{"x": np.array(1, np.float32), "y": _ones(2)}]))
     assert theirs.judged([0]) == [0, 1]
     assert theirs.judged([0], "O") == [1]
+
+
+_GAPS = "kernel_shape = [2], dilations = [2]"
+
+
+@pytest.mark.parametrize(
+    ("text", "inputs", "judges"),
+    [
+        (f"(float[1,1,5] x) => (float[?,?,?] y) {{ y = AveragePool <{_GAPS}> (x) }}", {"x": _ones(1, 1, 5)}, "OR"),
+        (
+            f'(float[1,1,5] x) => (float[?,?,?] y) {{ y = AveragePool <{_GAPS}, auto_pad = "VALID"> (x) }}',
+            {"x": _ones(1, 1, 5)},
+            "O",
+        ),
+        (
+            "(float[1,1,0,N] x) => (float[?,?,?,?] y) { y = SpaceToDepth <blocksize = 2> (x) }",
+            {"x": _ones(1, 1, 0, 3)},
+            "",
+        ),
+        (
+            "(float[1,1,0,N] x) => (float[?,?,?,?] y) { y = SpaceToDepth <blocksize = 2> (x) }",
+            {"x": _ones(1, 1, 0, 4)},
+            "OR",
+        ),
+        (
+            "(float[1,N,0,2] x) => (float[?,?,?,?] y) { y = DepthToSpace <blocksize = 2> (x) }",
+            {"x": _ones(1, 3, 0, 2)},
+            "",
+        ),
+        (
+            "(float[N,3,1,M] x, int64[K,1,1] l) => (float y) { y = NegativeLogLikelihoodLoss (x, l) }",
+            {"x": _ones(2, 3, 1, 0), "l": _ones(0, 1, 1, dtype=np.int64)},
+            "",
+        ),
+        (
+            "(float[2] x, int64 n, bool c) => (int64[?] y) { s = Loop (n, c) <body = b (int64 i, bool k) => "
+            "(bool l, float[2] r) { l = Identity (k) r = Abs (x) }> y = Shape (s) }",
+            {"x": _ones(2), "n": np.array(0), "c": np.array(True)},
+            "O",
+        ),
+        (
+            "(float[?] x, int64 n, bool c) => (int64[?] y) { s = Loop (n, c) <body = b (int64 i, bool k) => "
+            "(bool l, float[?] r) { l = Identity (k) r = Abs (x) }> y = Shape (s) }",
+            {"x": _ones(2), "n": np.array(0), "c": np.array(True)},
+            "",
+        ),
+    ],
+)
+def test_who_is_a_judge(text: str, inputs: dict[str, Any], judges: str) -> None:
+    model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 22]> found {text}')
+    assert "".join(sorted(peers_of(Case(0, model, [inputs])).judges_of(0, 0))) == judges
 
 
 def test_what_is_refused_as_documented_is_no_finding() -> None:

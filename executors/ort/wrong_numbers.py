@@ -20,36 +20,74 @@ import numpy as np
 from ...ir.analysis import all_nodes, input_symbols, nested_graphs
 from ...ir.analysis.shape_values import ShapeValues
 from ...ir.attrs import AttrValue
+from ...ir.binding import mentioned
 from ...ir.builder import Emitter
 from ...ir.constant import Constant
 from ...ir.dims import Dim, SymDim, evaluate, lower_bound, product, symbols, upper_bound
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
 from ...ir.ops.known import CAST, DIV, DYNAMIC_TOP_K, GATHER, MOD, REDUCE_LOG_SUM_EXP, REDUCE_MAX, REDUCE_MIN, TOP_K
-from ...ir.types import DType, Kind, type_symbols
+from ...ir.types import DType, Kind, TensorType, type_symbols
 
 
 def size_givers(graph: Graph, nodes: Iterable[Node], known: Collection[Value]) -> list[Value]:
-    """Inputs of `graph` that `nodes` need, besides the values `known`, only to know sizes that they mention."""
-    bound = frozenset[str]().union(*(type_symbols(value.type) for value in known))
-    missing = frozenset[str]().union(*map(_mentioned, nodes)) - bound
-    return [value for value in graph.inputs if type_symbols(value.type) & missing]
+    """Values that `nodes` need, besides the values `known`, only to know sizes that they mention.
+
+    They are inputs of `graph`, or for sizes that only running tells, what `nodes` are made of.
+    """
+    inside = dict.fromkeys(nodes)
+    shapes = [value.type.shape or () for value in known if isinstance(value.type, TensorType)]
+    seen = mentioned(value.type for value in known)
+    asked = {dim for node in inside for dim in _dims_of(node) if not any(dim in shape for shape in shapes)}
+    untold = frozenset[str]().union(*(dim.symbols for dim in asked)).difference(*map(_told, known))
+    missing = untold | mentioned(value.type for node in inside for value in node.outputs) - seen
+    if not missing:
+        return []
+    givers = [value for value in graph.inputs if type_symbols(value.type) & missing]
+    return givers + _givers_before(inside, untold & seen - mentioned(value.type for value in graph.inputs))
 
 
-def _mentioned(node: Node) -> frozenset[str]:
-    types = (type_symbols(value.type) for value in node.outputs)
-    attrs = (_symbols_in(node.attrs[name]) for name in node.op.bound_attrs)
-    return frozenset[str]().union(*types, *attrs)
+def _givers_before(nodes: Collection[Node], missing: frozenset[str]) -> list[Value]:
+    """The nearest values before `nodes` that tell the sizes `missing`."""
+    givers: list[Value] = []
+    pending = [value for node in nodes for value in node.operands]
+    seen = set(pending)
+    for value in pending:
+        if not missing:
+            break
+        if value.producer not in nodes and missing & _told(value):
+            givers.append(value)
+            missing -= _told(value)
+        if value.producer is not None:
+            new = [each for each in value.producer.operands if each not in seen]
+            seen.update(new)
+            pending += new
+    return givers
 
 
-def _symbols_in(value: AttrValue) -> frozenset[str]:
+def _told(value: Value) -> frozenset[str]:
+    """The symbols whose sizes can be told from the shape of a value."""
+    shape = value.type.shape or () if isinstance(value.type, TensorType) else ()
+    dims = [dim for dim in shape if isinstance(dim, SymDim) and len(dim.symbols) == 1]
+    return frozenset[str]().union(*(dim.symbols for dim in dims))
+
+
+def _dims_of(node: Node) -> Iterable[SymDim]:
+    """The symbolic sizes in the attributes of a node, those of nodes in its bodies and their results included."""
+    for name in node.op.bound_attrs:
+        yield from _dims_in(node.attrs[name])
+
+
+def _dims_in(value: AttrValue) -> Iterable[SymDim]:
     if isinstance(value, SymDim):
-        return value.symbols
-    if isinstance(value, tuple):
-        return frozenset[str]().union(*map(_symbols_in, value))
-    if isinstance(value, Graph):
-        return frozenset[str]().union(*map(_mentioned, value.nodes))
-    return frozenset()
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _dims_in(item)
+    elif isinstance(value, Graph):
+        for node in value.nodes:
+            yield from _dims_of(node)
+            yield from (d for v in node.outputs for d in getattr(v.type, "shape", None) or () if isinstance(d, SymDim))
 
 
 def passes_over(node: Node) -> bool:

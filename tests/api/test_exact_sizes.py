@@ -172,3 +172,41 @@ def test_branches_not_taken_may_refuse_sizes(executor: str) -> None:
     assert found["d"].shape == (2, 3)
     with pytest.raises(capgraph.CapgraphError):
         program.run({"a": a, "b": b, "w": w, "yes": np.array(True)})
+
+
+HALVED = """net (float[1, 1, H, 2] x, float[N, 3] a, float[M, 3] b, bool yes) => (float[?, ?, ?, ?] c, float[?, ?] d) {
+  c, d = If(yes)<then_branch = one () => (float[?, ?, ?, ?] e, float[?, ?] f) {
+                   e = SpaceToDepth<blocksize = 2>(x)
+                   f = Neg(a) },
+                 else_branch = two () => (float[?, ?, ?, ?] g, float[?, ?] h) {
+                   g = Neg(x)
+                   h = Add(a, b) }>
+}"""
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.filterwarnings("ignore::capgraph.ir.notices.CapgraphWarning")
+def test_branches_not_taken_may_refuse_to_be_halved(executor: str) -> None:
+    program = capgraph.optimize(model(HALVED), executor=executor, **_options(executor))
+    x, a, b = np.ones((1, 1, 1, 2), np.float32), np.ones((1, 3), np.float32), np.ones((4, 3), np.float32)
+    found = program.run({"x": x, "a": a, "b": b, "yes": np.array(False)})
+    assert found["c"].shape == (1, 1, 1, 2)
+    assert found["d"].shape == (4, 3)
+
+
+SQUEEZED = """net (float[K, 4] w, float[N, 3] a, float[M, 3] b, bool yes) => (float[?, ?] c, float[?] d)
+<int64[1] first = {0}> {
+  c = Add(a, b)
+  d = If(yes)<then_branch = one () => (float[?] e) { e = Squeeze(w, first) },
+              else_branch = two () => (float[?] f) { f = ReduceSum<keepdims = 0>(w, first) }>
+}"""
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.filterwarnings("ignore::capgraph.ir.notices.CapgraphWarning")
+def test_branches_not_taken_may_refuse_what_has_to_be_1(executor: str) -> None:
+    program = capgraph.optimize(model(SQUEEZED), executor=executor)
+    w, a, b = np.ones((2, 4), np.float32), np.ones((1, 3), np.float32), np.ones((2, 3), np.float32)
+    found = program.run({"w": w, "a": a, "b": b, "yes": np.array(False)})
+    assert found["c"].tolist() == [[2] * 3] * 2
+    assert found["d"].tolist() == [2] * 4

@@ -178,6 +178,25 @@ def _has_larger_scale(seen: Seen) -> bool:
     return seen.may(lambda x, scale: np.broadcast_shapes(x.shape, scale.shape) != x.shape, 0, 1)
 
 
+def _passes_over_dilations(seen: Seen) -> bool:
+    """Whether a pool that pads by itself, or says that it does not, has gaps in its windows."""
+    given = seen.attributes
+    return given.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"") and any(d > 1 for d in given.get("dilations", ()))
+
+
+def _has_other_labels(seen: Seen) -> bool:
+    """Whether the labels of a loss are not of the shape of the scores without their classes."""
+    return seen.may(lambda x, labels: x.shape[:1] + x.shape[2:] != labels.shape, 0, 1)
+
+
+def _cuts_blocks(seen: Seen) -> bool:
+    """Whether blocks of SpaceToDepth or DepthToSpace do not divide the axes that they are made of."""
+    block = seen.attributes["blocksize"]
+    if seen.node.op_type == "SpaceToDepth":
+        return seen.may(lambda x: any(size % block for size in x.shape[2:]), 0)
+    return seen.may(lambda x: bool(x.shape[1] % (block * block)), 0)
+
+
 def _pads_strings(seen: Seen) -> bool:
     return seen.may(lambda x: x.dtype.kind == "O", 0)
 
@@ -287,6 +306,13 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
         "counts the end as the place before the last",
         lambda s: s.has(2) and s.may(lambda x, place: int(place.reshape(-1)[0]) == len(x), 0, 2),
     ),
+    **dict.fromkeys(
+        ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"),
+        _when("takes labels of other shapes where there are none", _has_other_labels),
+    ),
+    **dict.fromkeys(
+        ("DepthToSpace", "SpaceToDepth"), _when("takes blocks that do not divide nothing into parts", _cuts_blocks)
+    ),
     "CenterCropPad": _when("pads strings with the number 0", _pads_strings),
     "Pad": _when("pads strings with the number 0", _pads_strings),
     **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), _when(_WIDE, _sticks_out)),
@@ -297,9 +323,10 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
     **dict.fromkeys(
         ("AveragePool", "LpPool"),
         _when(
-            f"{_WIDE}, passes over NaN, and rounded up divides a norm by the elements that are there",
+            f"{_WIDE}, passes over NaN and dilations, and rounded up divides a norm by the elements that are there",
             lambda s: (
                 _sticks_out(s)
+                or _passes_over_dilations(s)
                 or s.may(lambda x: np.isnan(x).any(), 0)
                 or (s.node.op_type == "LpPool" and bool(s.attributes.get("ceil_mode")))
             ),
@@ -564,6 +591,8 @@ def _open(seen: Seen) -> str:
             return "NaN and infinities hang on an order here"
     if op == "MaxPool" and set(seen.attributes.get("dilations", ())) - {1} and any(seen.attributes.get("pads", ())):
         return "windows may see nothing but padding"
+    if op in ("Loop", "Scan") and _has_unknown_sizes(seen):
+        return "sizes of what no round gave"
     if op in WINDOWS and seen.attributes.get("output_datatype") == onnx.TensorProto.DOUBLE:
         return "the standard's own function computes it in f32"
     if op in STASHED and seen.attributes.get("stash_type", 1) == 1 and seen.may(lambda x: x.dtype == np.float64, 0):
@@ -573,6 +602,14 @@ def _open(seen: Seen) -> str:
     if op == "Resize" and seen.attributes.get("coordinate_transformation_mode") == _CROP:
         return "" if seen.has(1) and seen.may(lambda roi: roi.size > 0, 1) else "the region to crop is not given"
     return ""
+
+
+def _has_unknown_sizes(seen: Seen) -> bool:
+    """Whether a result of a Loop or Scan that ran no round has sizes of 0, which stand for those that nothing tells."""
+    given = seen.attributes.get("num_scan_inputs", 2)  # a loop has a count and a condition
+    names = seen.node.output[max(len(seen.node.input) - given, 0) :]
+    found = [seen.known[name].content for name in names if seen.known and name in seen.known]
+    return any(np.ndim(each) > 1 and not len(each) and 0 in each.shape[1:] for each in found)
 
 
 def _is_special(content: Any) -> bool:

@@ -91,6 +91,7 @@ class Scope(Protocol):
     def resolve_attribute(self, proto: AttributeProto) -> AttributeProto | None: ...
     def import_region(self, proto: GraphProto, types: Sequence[Type | None] = ()) -> ImportedRegion: ...
     def import_closed_region(self, proto: GraphProto, types: Sequence[Type | None] = ()) -> ImportedRegion: ...
+    def import_in_place(self, proto: GraphProto) -> list[Value]: ...
     def remark(self, what: str, name: str, words: str) -> None: ...
 
 
@@ -232,6 +233,10 @@ class ImportContext(Emitter):
     def region_with_types(self, name: str, types: Sequence[Any]) -> ImportedRegion:
         """As `region`, with the types of the body's declared inputs given (None keeps the declared one)."""
         return self.scope.import_region(self._attributes[name].g, types)
+
+    def in_place(self, name: str) -> tuple[Value, ...]:
+        """The results of the graph attribute `name`, whose nodes are emitted here: it is known to run once."""
+        return tuple(self.scope.import_in_place(self._attributes[name].g))
 
 
 def _decimal(value: float) -> float:

@@ -17,6 +17,7 @@ from ....ir.errors import ModelError, UnsupportedError
 from ....ir.graph import Graph, Node
 from ....ir.op import Op, foreign
 from ..context.export_context import ExportContext, Operand
+from ..ops.control import require_branches
 from ..ops.recurrent import IMPORTS, require_hidden_size
 from ..schemas import unchanged_span
 
@@ -56,6 +57,8 @@ def write_foreign(ctx: ExportContext, node: Node) -> None:
     attributes = {name: value for name, value in node.attrs.items() if name not in OWN_ATTRIBUTES}
     if not domain and op_type in IMPORTS:
         require_hidden_size(ctx, attributes.get("hidden_size"))
+    if not domain and op_type == "If":
+        require_branches(ctx, attributes["then_branch"], attributes["else_branch"])
     counts = iter(node.attrs.get("captured", ()))
     taken = own_inputs(node)
     for name, value in attributes.items():

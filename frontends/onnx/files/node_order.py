@@ -89,12 +89,13 @@ def names_read(node: NodeProto) -> set[str]:
     read = set(node.input)
     for attribute in node.attribute:
         if attribute.type == AttributeProto.GRAPH:
-            read |= _names_from_outside(attribute.g)
+            read |= names_from_outside(attribute.g)
     read.discard("")
     return read
 
 
-def _names_from_outside(graph: GraphProto) -> set[str]:
+def names_from_outside(graph: GraphProto) -> set[str]:
+    """The names that a subgraph reads or returns and does not give itself."""
     read = {info.name for info in graph.output}
     own = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
     own |= {sparse.values.name for sparse in graph.sparse_initializer}

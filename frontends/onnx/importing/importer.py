@@ -9,6 +9,7 @@ function body gets a scope of its own over the same graph.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from .. import foreign
 from ..context.import_context import ImportContext, ImportedRegion, NotNative
 from ..files.loading import load_proto
 from ..files.metadata import keep_declared, read_metadata, read_states, text_of
-from ..files.node_order import names_read, sorted_nodes, without_repeated_constants
+from ..files.node_order import names_from_outside, names_read, sorted_nodes, without_repeated_constants
 from ..foreign.meaning import register_reader  # which also registers how foreign operators run
 from ..ops import IMPORTS
 from ..schemas import first_schema, signature_problem
@@ -73,7 +74,7 @@ def import_model(
     try:
         return _import_main(model, proto.graph, frozen)
     except CapgraphError as error:
-        imported = _with_ones(model, proto.graph, frozen) if isinstance(error, ShapeError | TypeRuleError) else None
+        imported = _with_ones(model, proto.graph, frozen) if isinstance(error, _OF_SHAPES) else None
         if imported is not None:
             return imported
         error.of_model(text_of(proto.graph.name), _REMEDY)
@@ -84,7 +85,13 @@ def import_model(
 
 
 MAX_TRIED = 4
-"""How many open sizes are tried to be 1, one at a time, where the model makes no sense otherwise."""
+"""How many open sizes are tried to be 1, where the model makes no sense otherwise."""
+
+MAX_TRIED_NODES = 10_000
+"""How many nodes are read again for more than the first few of that."""
+
+_OF_SHAPES = (ModelError, ShapeError, TypeRuleError)
+"""What a model raises in which some rank or size is wrong."""
 
 _REMEDY = "correct this part of the model, or export it again"
 
@@ -365,11 +372,16 @@ class ValueScope:
             else:
                 scope.values[name] = value
         made = {name for each in function.node for name in each.output}
-        for name in names_read(node):  # what its subgraphs read, which the function's body takes over
-            if name not in made and name not in scope.absent and (value := self.lookup(name)) is not None:
-                scope.values.setdefault(name, value)
+        # What its subgraphs read, which the function's body takes over.
+        scope._see(self, names_read(node) - made)
         scope.import_nodes(function.node, function.output)
         return [scope.lookup(name) for name in function.output]
+
+    def _see(self, other: "ValueScope", names: Collection[str]) -> None:
+        """Takes over what `names` mean in a scope of the same graph, where they have no meaning here."""
+        for name in sorted(names):
+            if name not in self.absent and name not in self.values and (value := other.lookup(name)) is not None:
+                self.values[name] = value
 
     # ---- subgraphs
 
@@ -382,6 +394,16 @@ class ValueScope:
         scope = self._region_scope(proto)
         scope.is_closed = True
         return scope.region(proto, types)
+
+    def import_in_place(self, proto: GraphProto) -> list[Value]:
+        """The results of a subgraph that is known to run once: its nodes become nodes of this graph."""
+        attributes, depth = self.function_attributes, self.depth + 1
+        scope = ValueScope(self.model, self.graph, self.versions, attributes=attributes, depth=depth)
+        scope._bound = self.bound_symbols()
+        scope.absent |= self.absent
+        scope._see(self, names_from_outside(proto))
+        scope._fill_nodes(proto)
+        return [scope._output(info) for info in proto.output]
 
     def _region_scope(self, proto: GraphProto) -> "ValueScope":
         body = Graph(text_of(proto.name) or "body", symbols=self.graph.symbols)
@@ -435,6 +457,11 @@ class ValueScope:
 
     def fill(self, proto: GraphProto) -> None:
         """Imports initializers, nodes and outputs of `proto`; its inputs are defined already."""
+        self._fill_nodes(proto)
+        self._set_outputs(proto.output)
+        settle(self.graph)
+
+    def _fill_nodes(self, proto: GraphProto) -> None:
         for tensor in proto.initializer:
             if tensor.name not in self.values:
                 self.pending[tensor.name] = constant_from_proto(tensor, self.folder)
@@ -444,8 +471,6 @@ class ValueScope:
         self.declared = {info.name: info.type for info in (*proto.value_info, *proto.output)}
         self.returned = frozenset(info.name for info in proto.output)
         self.import_nodes(proto.node, (info.name for info in proto.output))
-        self._set_outputs(proto.output)
-        settle(self.graph)
 
     def _set_outputs(self, infos: Sequence[ValueInfoProto]) -> None:
         """Returns each output of the model once, by its name; those of a region count by position."""
@@ -510,12 +535,15 @@ def _mentioned(graph: Graph) -> frozenset[str]:
 
 
 def _with_ones(model: ModelReader, proto: GraphProto, frozen: bool) -> ImportedModel | None:
-    """The model where open sizes that `Squeeze` took not to be 1 are 1, one of them or all, if it is right then."""
-    taken = model.taken_not_to_be_one
-    for ones in dict.fromkeys([*(frozenset((each,)) for each in taken[:MAX_TRIED]), frozenset(taken)] if taken else ()):
+    """The model where open sizes that `Squeeze` took not to be 1 are 1: as few as make it right, at worst all."""
+    taken = [*dict.fromkeys(model.taken_not_to_be_one)]
+    first = taken[:MAX_TRIED]
+    some = chain.from_iterable(combinations(first, count) for count in range(1, len(first)))
+    tried = [*dict.fromkeys(map(frozenset, (*some, taken)))] if taken else []
+    for ones in tried[: max(MAX_TRIED, MAX_TRIED_NODES // max(1, len(proto.node)))]:
         try:
             return _import_main(ModelReader(model.proto, model.folder, model.shapes, ones), proto, frozen)
-        except (ShapeError, TypeRuleError):
+        except _OF_SHAPES:
             continue
     return None
 

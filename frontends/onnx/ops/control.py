@@ -22,8 +22,7 @@ def import_if(ctx: ImportContext) -> tuple[Value, ...]:
     """If. Both bodies get the values that either of them reads; of a constant condition one body is taken."""
     known = ctx.array(0)
     if known is not None and known.size == 1:
-        taken = ctx.region("then_branch" if known.item() else "else_branch")
-        return ctx.graph.inline(taken.body, taken.captured)
+        return ctx.in_place("then_branch" if known.item() else "else_branch")
     regions = {"then_body": ctx.region("then_branch"), "else_body": ctx.region("else_branch")}
     captured = tuple(dict.fromkeys(value for region in regions.values() for value in region.captured))
     for region in regions.values():
@@ -224,10 +223,15 @@ IMPORTS = {"If": import_if, "Loop": import_loop, "Scan": import_scan}
 def export_if(ctx: ExportContext, node: Node) -> None:
     """If, whose branches read captured values from around them."""
     cond, *captured = node.inputs
-    if any(map(_differ, *(region.outputs for region in node.regions.values()))):
-        ctx.require_opset(11, "If of branches whose results have other shapes")
+    require_branches(ctx, *node.regions.values())
     branches = {onnx: ctx.region(node.attrs[ours], captured) for onnx, ours in _BRANCHES.items()}
     ctx.emit("If", (cond,), node.outputs, **branches)
+
+
+def require_branches(ctx: ExportContext, one: Graph, other: Graph) -> None:
+    """Says that the node needs opset 11 where branches of an If give results of other shapes."""
+    if any(map(_differ, one.outputs, other.outputs)):
+        ctx.require_opset(11, "If of branches whose results have other shapes")
 
 
 def _differ(left: Value, right: Value) -> bool:

@@ -295,7 +295,8 @@ def _export_axes(op_type: str) -> Any:
             ctx.emit("Identity", node.inputs, node.outputs)
         elif ctx.opset < 13:
             rank = max(node.operands[0].tensor.rank, node.output.tensor.rank)
-            ctx.emit(op_type, node.inputs, node.outputs, axes=normal_axes(axes, rank))
+            ordered = sorted(normal_axes(axes, rank))  # or else inference passes over some before opset 11
+            ctx.emit(op_type, node.inputs, node.outputs, axes=ordered)
         else:
             ctx.emit(op_type, [*node.inputs, ctx.ints(axes)], node.outputs)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.dims import Truth, ceil_div, compare
+from ....ir.dims import Dim, Truth, ceil_div, compare
 from ....ir.errors import UnsupportedError
 from ....ir.graph import Node, Value
 from ..context.export_context import ExportContext
@@ -121,23 +121,55 @@ def _export_pool(op_type: str, *same: str, **renamed: str) -> Callable[[ExportCo
             _write_nothing(ctx, node)
             return
         _require_windows(op_type, node)
-        if ctx.opset < 22 and attrs["ceil_mode"] and not _counts_padding(node):
-            ctx.require_opset(22, f"{op_type} that leaves out windows in the padding alone")
+        x = node.operands[0]
+        pads, sizes = attrs["pads"], x.shape[2:]
+        if ctx.opset < 22 and attrs["ceil_mode"]:
+            pads, sizes = _covered(node)
+            if not sizes or (len(node.outputs) > 1 and sizes != x.shape[2:]):  # indices count in all of the picture
+                ctx.require_opset(22, f"{op_type} that leaves out windows in the padding alone")
+        padding = pool_padding(node) if pads == attrs["pads"] else {"pads": pads}
         # An older operator has no dilations, and need not have any where they say nothing.
         dilations = attrs["dilations"] if any(step != 1 for step in attrs["dilations"]) else None
         ctx.emit(
             op_type,
-            node.inputs,
+            [x if sizes == x.shape[2:] else _cut(ctx, x, sizes)],
             node.outputs,
             kernel_shape=attrs["kernel"],
             strides=attrs["strides"],
             dilations=dilations,
             ceil_mode=attrs["ceil_mode"] or None,
-            **pool_padding(node),
+            **padding,
             **{theirs: attrs[ours] for theirs, ours in names.items()},
         )
 
     return rule
+
+
+def _covered(node: Node) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
+    """Pads and sizes of which `ceil_mode` gives as many windows when those in the padding alone count as well.
+
+    Before opset 22 they did. Where some are left out, it is what the others cover. Neither where sizes are symbolic
+    there, or nothing of an axis is covered.
+    """
+    attrs, sizes = node.attrs, list(node.operands[0].shape[2:])
+    pads, half = list(attrs["pads"]), len(sizes)
+    for axis, (size, count) in enumerate(zip(sizes, node.outputs[0].shape[2:], strict=True)):
+        begin, stride = pads[axis], attrs["strides"][axis]
+        width = attrs["dilations"][axis] * (attrs["kernel"][axis] - 1) + 1
+        if compare(ceil_div(size + begin + pads[half + axis] - width, stride) + 1, count) is not Truth.NO:
+            continue
+        reach = (count - 1) * stride + width - begin
+        if not isinstance(size, int) or not isinstance(reach, int) or reach < 1:
+            return (), ()
+        sizes[axis], pads[half + axis] = min(size, reach), max(reach - size, 0)
+    return tuple(pads), tuple(sizes)
+
+
+def _cut(ctx: ExportContext, x: Value, sizes: Sequence[Dim]) -> str:
+    """A picture without what lies beyond `sizes`, of which those that are not its own are known."""
+    ends = {axis: size for axis, size in enumerate(sizes, 2) if size != x.shape[axis] and isinstance(size, int)}
+    ctx.require_opset(10, "ceil_mode")
+    return ctx.emit_value("Slice", (x, ctx.ints([0] * len(ends)), ctx.ints([*ends.values()]), ctx.ints([*ends])))
 
 
 def _write_nothing(ctx: ExportContext, node: Node) -> None:
@@ -162,19 +194,6 @@ def _require_windows(op_type: str, node: Node) -> None:
                 f"{op_type} whose windows are {missing} elements wider than all that there is",
                 remedy="keep it out of ONNX: its result has no elements",
             )
-
-
-def _counts_padding(node: Node) -> bool:
-    """Whether `ceil_mode` gives as many windows as before opset 22, when those in the padding alone counted as well."""
-    attrs = node.attrs
-    sizes, results = node.operands[0].shape[2:], node.outputs[0].shape[2:]
-    half = len(sizes)
-    for axis, (size, found) in enumerate(zip(sizes, results, strict=True)):
-        padded = size + attrs["pads"][axis] + attrs["pads"][half + axis]
-        width = attrs["dilations"][axis] * (attrs["kernel"][axis] - 1) + 1
-        if compare(ceil_div(padded - width, attrs["strides"][axis]) + 1, found) is Truth.NO:
-            return False
-    return True
 
 
 def export_max_unpool(ctx: ExportContext, node: Node) -> None:

@@ -37,3 +37,20 @@ graph @else(%q: i64[1]) {
     )
     (node,) = graph.nodes
     assert size_givers(graph, [node], node.operands) == [graph.inputs[0]]
+
+
+def test_what_tells_sizes_of_which_operands_have_products_is_found() -> None:
+    graph = parse(
+        """graph @main(%s: i64[3], %x: f32[B, 2]) {
+  %all: f32[u0, u1, u2] = dynamic_full(%s) {value = dense<f32[]: 1.0>}
+  %flat: f32[u0, u1*u2] = reshape(%all) {shape = [u0, u1*u2]}
+  %left: f32[u0, u1*u2] = softmax(%flat)
+  %back: f32[u0, u1, u2] = reshape(%left) {shape = [u0, u1, u2]}
+  %same: f32[u0*u1*u2] = reshape(%left) {shape = [u0*u1*u2]}
+  return %back, %same
+}"""
+    )
+    whole, _, softmax, back, _ = graph.nodes
+    assert size_givers(graph, [back], back.operands) == [whole.output]
+    assert size_givers(graph, [softmax], softmax.operands) == []
+    assert size_givers(graph, graph.nodes, graph.inputs) == []

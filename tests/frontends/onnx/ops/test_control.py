@@ -64,6 +64,23 @@ def test_one_branch_of_a_constant_condition_is_taken_whatever_the_other_gives(co
     assert "if" not in op_names(check(model(text), {"x": X}))
 
 
+def test_a_taken_branch_may_mention_sizes_that_only_a_value_around_it_tells():
+    text = """sized (float[3, 1] x, int64 count) => (float[a, b] z) {
+        c = Constant <value = bool {1}> ()
+        seen = Loop (count, c) <body = round (int64 i, bool k) => (bool l, int64 j) {
+            l = Identity (k)
+            j = Identity (i)
+        }>
+        up = Ceil (x)
+        z = If (c) <
+            then_branch = yes () => (float[p, q] t) { size = Shape (seen)  t = Expand (up, size) },
+            else_branch = no () => (float[3, 1] e) { e = Neg (x) }
+        >
+    }"""
+    feeds = {"x": np.arange(3, dtype=np.float32).reshape(3, 1), "count": np.array(1)}
+    assert "if" not in op_names(check(model(text, 13), feeds, native=False))
+
+
 def test_captured_values_come_in_the_order_in_which_the_branches_read_them():
     text = """choose (bool c, float[n] x, float[n] y, float[n] z) => (float[n] w) {
         same = Identity (x)

@@ -107,6 +107,24 @@ def test_squeeze_without_axes_takes_what_must_be_one_behind_it(repeats: str, giv
     compare(evaluated(found.graph, feeds), runtime_of(model, feeds))
 
 
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [
+        (
+            "(float[N, 2, M] x) => (float[?, ?] y) <float[2] k = {1, 2}> { s = Squeeze(x) y = Upsample(s, k) }",
+            (1, 2, 3),
+        ),
+        ("(float[N, M, 3, M] x) => (float[?, ?] y) { s = Squeeze(x) y = EyeLike(s) }", (2, 1, 3, 1)),
+        ("(float[N, M, 3, K] x) => (float[?, ?] y) { s = Squeeze(x) y = EyeLike(s) }", (1, 1, 3, 2)),
+    ],
+)
+def test_squeeze_without_axes_gives_the_rank_that_is_needed_behind_it(text: str, given: tuple[int, ...]) -> None:
+    """One axis, one size of two axes, two sizes of three."""
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 9]> net {text}')
+    feeds = {"x": numbered(*given)}
+    compare(evaluated(import_model(model).graph, feeds), runtime_of(model, feeds))
+
+
 def test_a_reshape_that_cannot_be_is_an_error_at_its_node() -> None:
     with pytest.raises(CapgraphError, match=r"cannot be reshaped[\s\S]*Reshape"):
         imported(model_of(Case("Reshape", 13, (X, ints(7, -1)), (), constants={1})))

@@ -1,5 +1,6 @@
 """Pools in and out of ONNX: auto_pad, older defaults, symbolic sizes."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,31 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_pools_there_and_back(case: Case, symbols: bool) -> None:
     hold(case, symbols=symbols and case.operator != "MaxUnpool")
+
+
+@pytest.mark.parametrize("pads", [[0, 0, 0, 0], [0, 1, 1, 1], [1, 0, 0, 2], [0, 0, 2, 1]], ids=str)
+@pytest.mark.parametrize("attrs", [{}, {"count_include_pad": 1}, {"dilations": [1, 2]}], ids=str)
+@pytest.mark.parametrize("strides", [[4, 3], [5, 4]], ids=str)
+def test_windows_in_the_padding_alone_are_left_out_at_old_opsets(
+    strides: list[int], attrs: dict[str, Any], pads: list[int]
+) -> None:
+    operator, opset = ("MaxPool", 12) if "dilations" in attrs else ("AveragePool", 11)
+    rounded = {"kernel_shape": [3, 3], "ceil_mode": 1, "strides": strides, "pads": pads, **attrs}
+    for rows, columns in itertools.product(range(3, 7), range(5, 8)):
+        x = random(3, 1, 2, rows, columns)
+        graph = imported(model_of(Case(operator, opset, (x,), (), rounded)))
+        written = export_model(graph, keep_versions=True)
+        assert written.opset_import[0].version == opset
+        compare(runtime_of(written, feeds_of(x)), evaluated(graph, feeds_of(x)))
+
+
+def test_indices_of_a_picture_that_would_be_cut_need_a_newer_opset() -> None:
+    x = random(3, 1, 2, 3, 3)
+    attrs = {"kernel_shape": [2, 2], "ceil_mode": 1, "strides": [3, 1]}
+    graph = imported(model_of(Case("MaxPool", 12, (x,), (), attrs, outputs=2)))
+    written = export_model(graph, keep_versions=True)
+    assert written.opset_import[0].version == 22
+    compare(runtime_of(written, feeds_of(x)), evaluated(graph, feeds_of(x)))
 
 
 def test_a_global_pool_of_another_norm() -> None:
