@@ -334,7 +334,7 @@ def test_padding_by_zero_before_a_pool_of_negative_numbers() -> None:
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 @pytest.mark.parametrize(
-    ("size", "scale", "fault"), [(5, 0.5, "corners"), (4, 0.5, ""), (5, 1.5, "corners"), (5, 2, "")]
+    ("size", "scale", "fault"), [(5, 0.5, "rounded size"), (4, 0.5, ""), (5, 1.5, "rounded size"), (5, 2, "")]
 )
 def test_aligned_corners(mode: str, size: int, scale: float, fault: str) -> None:
     b = Builder()
