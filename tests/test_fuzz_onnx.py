@@ -140,6 +140,11 @@ _FOUND = [
         "(double[2] x, double l) => (double[?] y) { y = Clip (x, l) }",
         {"x": np.array([np.inf, 0]), "l": np.array(1.0)},
     ),
+    (
+        19,
+        "(int8[N,2] x, int64[3,M] i) => (int8[?,?] y) { g = GatherND (x, i) y = Shrink <bias = 0.14250252> (g) }",
+        {"x": np.array([[3, -3], [3, 2], [2, 5], [-1, 3]], np.int8), "i": np.array([[3], [3], [0]])},
+    ),
 ]
 
 
