@@ -163,6 +163,30 @@ def test_a_peer_that_is_wrong_is_a_judge_of_what_does_not_hang_on_it() -> None:
     assert theirs.judged([0], "O") == [1]
 
 
+@pytest.mark.parametrize(("rounds", "judged"), [(0, [0]), (1, [0, 1])])
+def test_runtime_is_no_judge_of_what_is_scanned_in_no_round(rounds: int, judged: list[int]) -> None:
+    text = """found (int64 n, float[N,2] x) => (float[?,?] a, float[?,?,?] b) { a, b = Loop (n, "", x) <body =
+      b (int64 i, bool k, float[?,?] u) => (bool l, float[?,?] v, float[?,?] w) {
+        l = Identity (k)
+        v = Abs (u)
+        w = Neg (u)
+    }> }"""
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 13]> {text}')
+    case = Case(0, model, [{"n": np.array(rounds), "x": _ones(3, 2)}])
+    assert peers_of(case).judged([0], "O") == judged
+    assert compared(case).kind == "fine"
+
+
+@pytest.mark.parametrize(("node", "least"), [("Shrink <bias = 1.0> (x)", 2**24), ("Mod <fmod = 1> (x, x)", 2**53)])
+def test_runtime_is_no_judge_of_integers_that_its_floats_do_not_hold(node: str, least: int) -> None:
+    model = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : 13]> found (int64[1] x) => (int64[?] y) {{ y = {node} }}'
+    )
+    calls = [{"x": np.array([number])} for number in (least, least + 1, -least - 1)]
+    theirs = peers_of(Case(0, model, calls))
+    assert [theirs.judged([call], "O") for call in range(3)] == [[0], [], []]
+
+
 def test_what_is_refused_as_documented_is_no_finding() -> None:
     text = """found (float[N] x, float[N] y) => (float[?] z) <int64[2] p = {0, 1}> {
       longer = Pad (x, p)
