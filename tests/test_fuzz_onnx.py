@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from onnx import defs, parser
 
-from tests.fuzz_onnx import outcome
+from tests.fuzz_onnx import main, outcome
 from tests.onnx_models.cases import HIGHEST, Case, drawn_case
 from tests.onnx_models.comparing import compared, peers_of
 from tests.onnx_models.registry import RECIPES
@@ -26,6 +26,11 @@ def test_a_seed_is_one_model() -> None:
     assert first is not None
     assert second is not None
     assert first.model == second.model
+
+
+def test_models_of_one_operator(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--models", "20", "--operator", "Abs"]) == 0
+    assert "('Abs', 50)" in capsys.readouterr().out  # a chunk is tried as a whole
 
 
 @pytest.mark.parametrize("first", range(0, 60, 10))
