@@ -8,6 +8,7 @@ is None and a full one its element, strings are arrays of objects.
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,13 @@ from onnx import ModelProto
 from onnx.reference import ReferenceEvaluator
 
 from ....ir.attrs import Attrs
-from ....ir.constant import is_array
+from ....ir.constant import Constant, is_array
 from ....ir.errors import ExecutionError, MissingPackageError, UnsupportedError
 from ....ir.evaluate import FAILURES, evaluate_graph
-from ....ir.foreign import register_meaning, register_shaping
-from ....ir.graph import Graph, Node
+from ....ir.foreign import register_shaping
+from ....ir.graph import Graph, Node, Value
 from ....ir.op import Op
+from ....ir.ops import native
 from ....ir.ops.slicing import dynamic_slice
 from ....ir.types import DType, OptionalType, SequenceType, TensorType, Type
 from ..exporting.exporter import export_model
@@ -247,7 +249,7 @@ def _session(op: Op, attrs: Attrs, inputs: tuple[Type | None, ...], outputs: tup
     """An evaluator of a model that holds just this node: onnx's own where it implements the operator."""
     other = _runtime_session(op, attrs, inputs, outputs) if op.name.startswith(_BETTER_IN_RUNTIME) else None
     try:
-        return other or ReferenceEvaluator(_alone(op, attrs, inputs, outputs))
+        return other or ReferenceEvaluator(alone(op, attrs, inputs, outputs))
     except (NotImplementedError, onnx.reference.op_run.RuntimeContextError) as error:
         other = _runtime_session(op, attrs, inputs, outputs)
         if other is None:
@@ -268,18 +270,29 @@ def _newest_session(
 ) -> RuntimeNode | None:
     """The node alone in ONNX Runtime, at the newest opset at which it takes it; None where it does at none."""
     try:
-        found = runtime_node(_alone(op, attrs, inputs, outputs))
-        return found or runtime_node(_alone(op, attrs, inputs, outputs, opset=_BEFORE_BF16))
+        found = runtime_node(alone(op, attrs, inputs, outputs))
+        return found or runtime_node(alone(op, attrs, inputs, outputs, opset=_BEFORE_BF16))
     except UnsupportedError:  # the operator came later, or means something else there
         return None
 
 
-def _alone(
-    op: Op, attrs: Attrs, inputs: tuple[Type | None, ...], outputs: tuple[Type, ...], opset: int | None = None
+def alone(
+    op: Op,
+    attrs: Attrs,
+    inputs: tuple[Type | None, ...],
+    outputs: tuple[Type, ...],
+    *,
+    opset: int | None = None,
+    contents: Sequence[Constant | None] = (),
 ) -> ModelProto:
+    """A model of one node, with constants for those of its operands that have `contents`. Raises as exporting does."""
     graph = Graph("foreign")
-    names = _input_names(len(inputs))
-    operands = [graph.add_input(name, ty) if ty is not None else None for name, ty in zip(names, inputs, strict=True)]
+    operands: list[Value | None] = []
+    for name, ty, content in zip_longest(_input_names(len(inputs)), inputs, contents):
+        if content is not None:
+            operands.append(graph.append(native("constant"), (), {"value": content}).output)
+        else:
+            operands.append(graph.add_input(name, ty) if ty is not None else None)
     node = graph.append(op, operands, attrs, types=outputs)
     graph.set_outputs(node.outputs)
     return export_model(without_saturation(graph), opset=opset, value_info=False, check=False)
@@ -310,8 +323,6 @@ def _strings(result: Any) -> Any:
     return array if array.dtype == object else array.astype(object)
 
 
-for _domain in ("onnx", "ai.onnx", "com.microsoft"):
-    register_meaning(_domain, run_foreign)
 register_shaping(
     {
         "onnx.Col2Im": (1, 2),

@@ -28,7 +28,6 @@ from ..context.import_context import ImportContext, ImportedRegion, NotNative
 from ..files.loading import load_proto
 from ..files.metadata import keep_declared, read_metadata, read_states, text_of
 from ..files.node_order import names_read, sorted_nodes, without_repeated_constants
-from ..foreign import meaning as foreign_meaning  # noqa: F401  # the latter registers how foreign operators run
 from ..ops import IMPORTS
 from ..schemas import first_schema, signature_problem
 from ..tensors import constant_from_proto, dense_constant, type_from_proto
