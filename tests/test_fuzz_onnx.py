@@ -10,7 +10,9 @@ from onnx import defs, parser
 from tests.fuzz_onnx import main, outcome
 from tests.onnx_models.cases import HIGHEST, Case, drawn_case
 from tests.onnx_models.comparing import compared, peers_of
+from tests.onnx_models.judging import difference
 from tests.onnx_models.registry import RECIPES
+from tests.onnx_models.rounding import is_rounding
 
 NOT_DRAWN = {"Constant", "ImageDecoder"}
 """What other recipes make on their way, and what needs pictures."""
@@ -190,6 +192,26 @@ def test_runtime_is_no_judge_of_integers_that_its_floats_do_not_hold(node: str, 
     calls = [{"x": np.array([number])} for number in (least, least + 1, -least - 1)]
     theirs = peers_of(Case(0, model, calls))
     assert [theirs.judged([call], "O") for call in range(3)] == [[0], [], []]
+
+
+def _strings(*each: str) -> Any:
+    return np.array(each, object)
+
+
+def test_strings_that_say_one_number_are_the_same() -> None:
+    assert not difference(_strings("NaN", "INF", "9.9999999e-09"), _strings("nan", "inf", "1e-08"), 0.0)
+    assert difference(_strings("NaN", "a"), _strings("0", "a"), 0.0) == "strings"
+    assert difference(_strings("NaN", "a"), _strings("nan", "b"), 0.0) == "strings"
+
+
+def test_strings_that_say_numbers_may_be_a_rounding_apart() -> None:
+    text = "found (float[1] x) => (string[?] y) { s = Add (x, x) d = Sub (s, x) z = Sub (d, x) y = Cast <to = 8> (z) }"
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 13]> {text}')
+    case = Case(0, model, [{"x": np.array([3], np.float32)}])
+    zero = [_strings("0")]
+    assert is_rounding(case, case.calls[0], zero, [_strings("2.4e-07")])
+    assert not is_rounding(case, case.calls[0], zero, [_strings("1")])
+    assert not is_rounding(case, case.calls[0], zero, [_strings("none")])
 
 
 def test_what_is_refused_as_documented_is_no_finding() -> None:
