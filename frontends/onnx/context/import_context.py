@@ -91,6 +91,7 @@ class Scope(Protocol):
     def resolve_attribute(self, proto: AttributeProto) -> AttributeProto | None: ...
     def import_region(self, proto: GraphProto, types: Sequence[Type | None] = ()) -> ImportedRegion: ...
     def import_closed_region(self, proto: GraphProto, types: Sequence[Type | None] = ()) -> ImportedRegion: ...
+    def import_inlined_region(self, proto: GraphProto) -> ImportedRegion: ...
     def remark(self, what: str, name: str, words: str) -> None: ...
 
 
@@ -228,6 +229,10 @@ class ImportContext(Emitter):
         that the model declares; `ctx.region_with_types` gives them better ones.
         """
         return self.scope.import_region(self._attributes[name].g)
+
+    def inlined_region(self, name: str) -> ImportedRegion:
+        """As `region`, of a body without inputs of its own that `Graph.inline` will put into this graph."""
+        return self.scope.import_inlined_region(self._attributes[name].g)
 
     def region_with_types(self, name: str, types: Sequence[Any]) -> ImportedRegion:
         """As `region`, with the types of the body's declared inputs given (None keeps the declared one)."""

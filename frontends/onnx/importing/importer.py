@@ -122,6 +122,7 @@ class ValueScope:
         self.declared: Mapping[str, TypeProto] = {}  # types that the model states for intermediate values
         self.returned: frozenset[str] = frozenset()  # names of the outputs
         self.is_closed = False
+        self.is_inlined = False
         self._bound: frozenset[str] | None = None
 
     @property
@@ -191,10 +192,12 @@ class ValueScope:
     def bound_symbols(self) -> frozenset[str]:
         """Symbols that any node of this graph may mention: those of its inputs and of the inputs around it.
 
-        The sizes of a sequence's elements are not among them: they may differ from one element to the next.
+        The sizes of a sequence's elements are not among them: they may differ from one element to the next. Nor are
+        those of captured values where the nodes will stand beside what made these.
         """
         if self._bound is None or self.outer is not None:
-            tensors = (value.type for value in self.graph.inputs if isinstance(value.type, TensorType))
+            inputs = () if self.is_inlined else self.graph.inputs
+            tensors = (value.type for value in inputs if isinstance(value.type, TensorType))
             own = frozenset[str]().union(*(type_symbols(ty) for ty in tensors))
             self._bound = own | self._bound_around()
         return self._bound
@@ -381,6 +384,12 @@ class ValueScope:
         scope = self._region_scope(proto)
         scope.is_closed = True
         return scope.region(proto, types)
+
+    def import_inlined_region(self, proto: GraphProto) -> ImportedRegion:
+        """As `import_region`, of a body without inputs of its own whose nodes will stand in this graph."""
+        scope = self._region_scope(proto)
+        scope.is_inlined = True
+        return scope.region(proto, ())
 
     def _region_scope(self, proto: GraphProto) -> "ValueScope":
         body = Graph(text_of(proto.name) or "body", symbols=self.graph.symbols)

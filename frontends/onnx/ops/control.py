@@ -22,7 +22,7 @@ def import_if(ctx: ImportContext) -> tuple[Value, ...]:
     """If. Both bodies get the values that either of them reads; of a constant condition one body is taken."""
     known = ctx.array(0)
     if known is not None and known.size == 1:
-        taken = ctx.region("then_branch" if known.item() else "else_branch")
+        taken = ctx.inlined_region("then_branch" if known.item() else "else_branch")
         return ctx.graph.inline(taken.body, taken.captured)
     regions = {"then_body": ctx.region("then_branch"), "else_body": ctx.region("else_branch")}
     captured = tuple(dict.fromkeys(value for region in regions.values() for value in region.captured))

@@ -64,6 +64,18 @@ def test_one_branch_of_a_constant_condition_is_taken_whatever_the_other_gives(co
     assert "if" not in op_names(check(model(text), {"x": X}))
 
 
+def test_a_branch_that_is_taken_asks_for_sizes_that_running_makes():
+    text = """decided (float[n] x, bool[n] k) => (int64 z) {
+        c = Constant <value = bool {1}> ()
+        y = Compress <axis = 0> (x, k)
+        z = If (c) <
+            then_branch = yes () => (int64 t) { t = Size (y) },
+            else_branch = no () => (int64 e) { e = Size (x) }
+        >
+    }"""
+    assert "if" not in op_names(check(model(text), {"x": X, "k": np.array([True, False, True])}))
+
+
 def test_captured_values_come_in_the_order_in_which_the_branches_read_them():
     text = """choose (bool c, float[n] x, float[n] y, float[n] z) => (float[n] w) {
         same = Identity (x)
