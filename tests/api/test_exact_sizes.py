@@ -172,3 +172,23 @@ def test_branches_not_taken_may_refuse_sizes(executor: str) -> None:
     assert found["d"].shape == (2, 3)
     with pytest.raises(capgraph.CapgraphError):
         program.run({"a": a, "b": b, "w": w, "yes": np.array(True)})
+
+
+RANKED = """net (float[N, 3] x, float[2, N] a, float[M, 2] b, bool yes) => (float y, float[2, 2] d)
+<float[2, 2] rows = {1, 2, 3, 4}> {
+  y = Squeeze(x)
+  d = If(yes)<then_branch = one () => (float[2, 2] e) { e = MatMul(a, b) },
+              else_branch = two () => (float[2, 2] f) { f = Identity(rows) }>
+}"""
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.filterwarnings("ignore::capgraph.ir.notices.CapgraphWarning")
+def test_branches_not_taken_may_refuse_sizes_of_another_rank(executor: str) -> None:
+    program = capgraph.optimize(model(RANKED), executor=executor, **_options(executor))
+    x, a, b = np.ones((1, 3), np.float32), np.ones((2, 1), np.float32), np.ones((4, 2), np.float32)
+    found = program.run({"x": x, "a": a, "b": b, "yes": np.array(False)})
+    assert found["y"].shape == (3,)
+    assert found["d"].shape == (2, 2)
+    with pytest.raises(capgraph.CapgraphError):
+        program.run({"x": x, "a": a, "b": b, "yes": np.array(True)})
