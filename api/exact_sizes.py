@@ -6,6 +6,7 @@ call may have 1 on one side all the same; shapes that were settled at import are
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
 from threading import Lock
@@ -36,7 +37,8 @@ class ExactSizes:
         self._tensors = [value.name for value in graph.inputs if isinstance(value.type, TensorType)]
         self._places = _places(graph)
         known = {name for name, _, _ in self._places}
-        self._assumed = [each for each in assumed if each.symbols <= known]
+        told = (each for each in assumed if each.symbols <= known)
+        self._assumed = sorted(told, key=lambda each: not isinstance(each, Difference))
         self._untold = [each for each in assumed if each.symbols & known and not each.symbols <= known]
         self._programs: OrderedDict[_Key, Any] = OrderedDict()
         self._lock = Lock()  # a program that goes may be running in another thread
@@ -145,18 +147,23 @@ class ExactSizes:
         return made
 
     def _made_for(self, shapes: Shapes, broken: Constraint) -> Any:
-        """The program for shapes, or where a branch not taken may refuse them: for those where a 1 met another size."""
-        try:
-            return self._make(shapes)
-        except (ModelError, ShapeError, TypeRuleError):
-            places = [(name, source, axis) for name, source, axis in self._places if axis < len(shapes.get(source, ()))]
-            sizes = {name: shapes[source][axis] for name, source, axis in places}
-            met = [each for each in self._assumed if _is_met_by_1(each, sizes)] or [broken]
-            wanted = frozenset().union(*(each.symbols for each in met))
+        """The program for shapes, or where a branch not taken may refuse them: for those where a 1 met another size.
+
+        Where it refuses these too, it is for those alone that `broken` tells of.
+        """
+        places = [(name, source, axis) for name, source, axis in self._places if axis < len(shapes.get(source, ()))]
+        sizes = {name: shapes[source][axis] for name, source, axis in places}
+        met = [each for each in self._assumed if _is_met_by_1(each, sizes)]
+        chosen = [shapes]
+        for group in (met, [broken]):
+            wanted = frozenset[str]().union(*(each.symbols for each in group))
             fewer = {source: shapes[source] for name, source, _ in places if name in wanted}
-            if fewer == shapes:
-                raise
-            return self._make(fewer)
+            if group and fewer not in chosen:
+                chosen.append(fewer)
+        for fewer in chosen[:-1]:
+            with suppress(ModelError, ShapeError, TypeRuleError):
+                return self._make(fewer)
+        return self._make(chosen[-1])
 
     def close(self) -> None:
         """Gives back what the programs hold; no call is run here afterwards."""

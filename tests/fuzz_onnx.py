@@ -5,6 +5,7 @@ python -m tests.fuzz_onnx [--models N] [--seed S] [--processes N] [--out F] [--o
 
 import argparse
 import json
+import os
 import resource
 import sys
 import time
@@ -18,8 +19,9 @@ from tests.onnx_models.comparing import Outcome, Peers, compared, operators_of, 
 from tests.onnx_models.reducing import reduced
 from tests.supervision import Finished, run_tasks
 
-LIMIT_S = 20.0
-MOST_BYTES = 4 << 30
+LIMIT_S = 60.0
+MOST_BYTES = (4 + 2 * (os.cpu_count() or 1)) << 30
+"""Of a process. Each of the 256 sessions that foreign operators may leave has a thread a core, whose stack is 8 MiB."""
 CHUNK = 50
 
 
@@ -42,12 +44,16 @@ def outcome_of(case: Case, theirs: Peers) -> Outcome:
 
 
 def tried(task: str, first: int) -> Iterator[Outcome | None]:
-    """The outcomes of a chunk of seeds, in two steps each: the peers run first, which crash and hang as they like."""
+    """The outcomes of a chunk of seeds, in two steps each: the peers run first, which crash and hang as they like.
+
+    The task is the first seed, and the operator after a space if there is one.
+    """
+    start, _, operator = task.partition(" ")
     resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
     if first % 2:
         yield None  # the peers were lost
-    for seed in range(int(task) + (first + 1) // 2, int(task) + CHUNK):
-        case = drawn_case(seed)
+    for seed in range(int(start) + (first + 1) // 2, int(start) + CHUNK):
+        case = drawn_case(seed, operator or None)
         theirs = None if case is None else peers_of(case)
         if theirs is not None:
             _ = theirs.known  # node after node, which may end the process as well
@@ -68,16 +74,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.only is not None:
         return show(options.only, options.operator)
     began = time.monotonic()
-    tasks = [str(first) for first in range(options.seed, options.seed + options.models, CHUNK)]
+    firsts = range(options.seed, options.seed + options.models, CHUNK)
+    tasks = [f"{first} {options.operator or ''}".strip() for first in firsts]
     kinds, operators, causes = Counter[str](), Counter[str](), defaultdict[str, list[Any]](list)
     for step in run_tasks(tried, tasks, workers=options.processes, limit_s=LIMIT_S):
+        first = int(step.task.split()[0])
         if isinstance(step, Finished):
-            if (int(step.task) - options.seed + CHUNK) % (20 * CHUNK) == 0:
-                print(f"to seed {int(step.task) + CHUNK - 1}: {dict(kinds)}", flush=True)
+            if (first - options.seed + CHUNK) % (20 * CHUNK) == 0:
+                print(f"to seed {first + CHUNK - 1}: {dict(kinds)}", flush=True)
             if time.monotonic() - began > options.seconds:
                 break
             continue
-        seed = int(step.task) + step.index // 2
+        seed = first + step.index // 2
         if step.index % 2 == 0 or (step.result is None and step.lost is None):
             kinds["peers lost"] += step.lost is not None
             continue

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from onnx import defs, parser
 
-from tests.fuzz_onnx import outcome
+from tests.fuzz_onnx import main, outcome
 from tests.onnx_models.cases import HIGHEST, Case, drawn_case
 from tests.onnx_models.comparing import compared, peers_of
+from tests.onnx_models.judging import difference
 from tests.onnx_models.parts import all_nodes
 from tests.onnx_models.registry import RECIPES
 from tests.onnx_models.rounding import is_rounding
@@ -28,6 +29,11 @@ def test_a_seed_is_one_model() -> None:
     assert first is not None
     assert second is not None
     assert first.model == second.model
+
+
+def test_models_of_one_operator(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--models", "20", "--operator", "Abs"]) == 0
+    assert "('Abs', 50)" in capsys.readouterr().out  # a chunk is tried as a whole
 
 
 @pytest.mark.parametrize("first", range(0, 60, 10))
@@ -154,6 +160,11 @@ _FOUND = [
         "(double[2] x, double l) => (double[?] y) { y = Clip (x, l) }",
         {"x": np.array([np.inf, 0]), "l": np.array(1.0)},
     ),
+    (
+        19,
+        "(int8[N,2] x, int64[3,M] i) => (int8[?,?] y) { g = GatherND (x, i) y = Shrink <bias = 0.14250252> (g) }",
+        {"x": np.array([[3, -3], [3, 2], [2, 5], [-1, 3]], np.int8), "i": np.array([[3], [3], [0]])},
+    ),
 ]
 
 
@@ -221,6 +232,50 @@ _GAPS = "kernel_shape = [2], dilations = [2]"
 def test_who_is_a_judge(text: str, inputs: dict[str, Any], judges: str) -> None:
     model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 22]> found {text}')
     assert "".join(sorted(peers_of(Case(0, model, [inputs])).judges_of(0, 0))) == judges
+
+
+@pytest.mark.parametrize(("rounds", "judged"), [(0, []), (1, [0, 1])])
+def test_nobody_is_a_judge_of_what_is_scanned_in_no_round(rounds: int, judged: list[int]) -> None:
+    text = """found (int64 n, float[N,2] x) => (float[?,?] a, float[?,?,?] b) { a, b = Loop (n, "", x) <body =
+      b (int64 i, bool k, float[?,?] u) => (bool l, float[?,?] v, float[?,?] w) {
+        l = Identity (k)
+        v = Abs (u)
+        w = Neg (u)
+    }> }"""
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 13]> {text}')
+    case = Case(0, model, [{"n": np.array(rounds), "x": _ones(3, 2)}])
+    assert peers_of(case).judged([0], "O") == judged
+    assert compared(case).kind == ("fine" if rounds else "unjudged")
+
+
+@pytest.mark.parametrize(("node", "least"), [("Shrink <bias = 1.0> (x)", 2**24), ("Mod <fmod = 1> (x, x)", 2**53)])
+def test_runtime_is_no_judge_of_integers_that_its_floats_do_not_hold(node: str, least: int) -> None:
+    model = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : 13]> found (int64[1] x) => (int64[?] y) {{ y = {node} }}'
+    )
+    calls = [{"x": np.array([number])} for number in (least, least + 1, -least - 1)]
+    theirs = peers_of(Case(0, model, calls))
+    assert [theirs.judged([call], "O") for call in range(3)] == [[0], [], []]
+
+
+def _strings(*each: str) -> Any:
+    return np.array(each, object)
+
+
+def test_strings_that_say_one_number_are_the_same() -> None:
+    assert not difference(_strings("NaN", "INF", "9.9999999e-09"), _strings("nan", "inf", "1e-08"), 0.0)
+    assert difference(_strings("NaN", "a"), _strings("0", "a"), 0.0) == "strings"
+    assert difference(_strings("NaN", "a"), _strings("nan", "b"), 0.0) == "strings"
+
+
+def test_strings_that_say_numbers_may_be_a_rounding_apart() -> None:
+    text = "found (float[1] x) => (string[?] y) { s = Add (x, x) d = Sub (s, x) z = Sub (d, x) y = Cast <to = 8> (z) }"
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 13]> {text}')
+    case = Case(0, model, [{"x": np.array([3], np.float32)}])
+    zero = [_strings("0")]
+    assert is_rounding(case, case.calls[0], zero, [_strings("2.4e-07")])
+    assert not is_rounding(case, case.calls[0], zero, [_strings("1")])
+    assert not is_rounding(case, case.calls[0], zero, [_strings("none")])
 
 
 def test_what_is_refused_as_documented_is_no_finding() -> None:

@@ -210,3 +210,23 @@ def test_branches_not_taken_may_refuse_what_has_to_be_1(executor: str) -> None:
     found = program.run({"w": w, "a": a, "b": b, "yes": np.array(False)})
     assert found["c"].tolist() == [[2] * 3] * 2
     assert found["d"].tolist() == [2] * 4
+
+
+RANKED = """net (float[N, 3] x, float[2, N] a, float[M, 2] b, bool yes) => (float y, float[2, 2] d)
+<float[2, 2] rows = {1, 2, 3, 4}> {
+  y = Squeeze(x)
+  d = If(yes)<then_branch = one () => (float[2, 2] e) { e = MatMul(a, b) },
+              else_branch = two () => (float[2, 2] f) { f = Identity(rows) }>
+}"""
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.filterwarnings("ignore::capgraph.ir.notices.CapgraphWarning")
+def test_branches_not_taken_may_refuse_sizes_of_another_rank(executor: str) -> None:
+    program = capgraph.optimize(model(RANKED), executor=executor, **_options(executor))
+    x, a, b = np.ones((1, 3), np.float32), np.ones((2, 1), np.float32), np.ones((4, 2), np.float32)
+    found = program.run({"x": x, "a": a, "b": b, "yes": np.array(False)})
+    assert found["y"].shape == (3,)
+    assert found["d"].shape == (2, 2)
+    with pytest.raises(capgraph.CapgraphError):
+        program.run({"x": x, "a": a, "b": b, "yes": np.array(True)})

@@ -59,9 +59,9 @@ def difference(expected: Any, found: Any, allowed: float, *, steps: bool = False
 
 
 def _are_same(one: Any, other: Any) -> bool:
-    """Whether two strings are equal, or numbers of which one has more digits: how many there are, no standard says."""
+    """Whether two strings are equal, or one number in other digits or case, of which no standard says more."""
     try:
-        return str(one) == str(other) or bool(np.isclose(float(one), float(other), rtol=1e-3))
+        return str(one) == str(other) or bool(np.isclose(float(one), float(other), rtol=1e-3, equal_nan=True))
     except ValueError:
         return False
 

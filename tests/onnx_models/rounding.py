@@ -173,8 +173,17 @@ def is_rounding(case: Case, call: Mapping[str, Any], expected: Sequence[Any], gi
 
 
 def _arrays(values: Sequence[Any]) -> list[Any]:
-    """The values, and for a sequence what is in it."""
-    return [each for value in values for each in (value if isinstance(value, list) else [value])]
+    """The values, and for a sequence what is in it; strings that say numbers as these."""
+    return [_said(each) for value in values for each in (value if isinstance(value, list) else [value])]
+
+
+def _said(value: Any) -> Any:
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "OUS":
+        return value
+    try:
+        return value.astype(np.float64)
+    except ValueError:
+        return value
 
 
 def _within(given: Any, expected: Any, low: Any, high: Any) -> bool:

@@ -14,7 +14,7 @@ import onnx
 from capgraph.ir.errors import ShapeError
 from onnx import NodeProto, helper
 
-from tests.onnx_models.draw import Value
+from tests.onnx_models.draw import Value, names_read
 from tests.onnx_models.parts import all_nodes
 
 RECURRENT = {"GRU", "LSTM", "RNN"}
@@ -34,6 +34,8 @@ class Seen:
     opset: int
     known: Known | None
     attributes: dict[str, Any] = field(default_factory=dict)
+    read: frozenset[str] = frozenset()
+    """What any node around it reads, or the model gives."""
 
     def has(self, place: int) -> bool:
         """Whether there is such an operand."""
@@ -76,8 +78,9 @@ def _seen(model: onnx.ModelProto, known: Known | None) -> list[Seen]:
     outer = list(model.graph.node)
     bodies = [a.g.node for node in outer for a in node.attribute]
     inner = all_nodes([node for nodes in (*bodies, *(f.node for f in model.functions)) for node in nodes])
+    read = frozenset(each.name for each in model.graph.output).union(*map(names_read, outer))
     return [
-        Seen(node, opset, content, {a.name: helper.get_attribute_value(a) for a in node.attribute})
+        Seen(node, opset, content, {a.name: helper.get_attribute_value(a) for a in node.attribute}, read)
         for nodes, content in ((outer, known), (inner, None))
         for node in nodes
     ]
@@ -420,6 +423,16 @@ def _writes_truth(seen: Seen) -> bool:
     return is_string and seen.may(lambda x: x.dtype == np.bool_, 0)
 
 
+def _exceeds(bits: int) -> Callable[[Seen], bool]:
+    """Whether an operand holds integers of more bits."""
+
+    def holds(*operands: Any) -> bool:
+        integers = [x for x in operands if x.dtype.kind in "iu" and x.size]
+        return any(max(int(x.max()), -int(x.min())) > 1 << bits for x in integers)
+
+    return lambda seen: seen.may(holds, *range(len(seen.node.input)))
+
+
 def _saturates(left: int, right: int) -> Callable[[Seen], str]:
     """A rule for products of u8 on the left of its kernel by i8 on the right."""
     return _when(
@@ -502,6 +515,8 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
         "adds squares that come and takes off those that go, which without a bias is all that there is",
         lambda s: abs(s.attributes.get("bias", 1.0)) < _SMALL_BIAS,
     ),
+    "Mod": _when("divides in f64", lambda s: bool(s.attributes.get("fmod")) and _exceeds(53)(s)),
+    "Shrink": _when("computes in f32", _exceeds(24)),
     "RoiAlign": _when("reads outside of an empty picture", lambda s: s.may(lambda x: not x.size, 0)),
     "StringSplit": _when(
         "has no part of an empty string, where there is one that is empty",
@@ -525,11 +540,6 @@ def is_inexact(model: onnx.ModelProto, known: Known | None = None) -> bool:
         and seen.may(lambda x: x.dtype.kind in "iu", 0)
         for seen in _seen(model, known)
     )
-
-
-def has_rounds(model: onnx.ModelProto) -> bool:
-    """Whether the model has loops, of whose sizes without a round peers say 0 where they do not know them."""
-    return any(seen.node.op_type in ("Loop", "Scan", "SequenceMap") for seen in _seen(model, None))
 
 
 UNORDERED = {

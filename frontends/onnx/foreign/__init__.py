@@ -2,7 +2,7 @@
 
 An operator that no import rule and no function body expresses becomes a foreign node. Its result types come from onnx's
 shape inference or, for operators that onnx does not know, ONNX Runtime's where that is there, else from the types that
-the model declares; `foreign_meaning` says how it runs.
+the model declares; `meaning` says how it runs, and before it `importing.sized`.
 """
 
 from collections.abc import Mapping, Sequence

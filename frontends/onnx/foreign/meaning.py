@@ -1,14 +1,14 @@
 """Foreign ONNX operators: how they run.
 
 Control flow and optionals are run here, over graphs, ZipMap, which onnx does not implement, and SequenceInsert,
-SplitToSequence and Slice, which it gets wrong. A node that only the open sizes of its operands made foreign is read
-again with those of the call. Everything else is run by onnx's reference implementation, else by ONNX Runtime where that
-is there, and the other way around for `ai.onnx.ml`. Sequences are lists, maps are dicts, an empty optional is None and
-a full one its element, strings are arrays of objects.
+SplitToSequence and Slice, which it gets wrong; everything else by onnx's reference implementation, else by ONNX Runtime
+where that is there, and the other way around for `ai.onnx.ml`. Sequences are lists, maps are dicts, an empty optional
+is None and a full one its element, strings are arrays of objects.
 """
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -16,14 +16,14 @@ import onnx
 from onnx import ModelProto
 from onnx.reference import ReferenceEvaluator
 
-from ....ir.analysis import all_nodes
 from ....ir.attrs import Attrs
-from ....ir.constant import is_array
-from ....ir.errors import CapgraphError, ExecutionError, MissingPackageError, UnsupportedError
+from ....ir.constant import Constant, is_array
+from ....ir.errors import ExecutionError, MissingPackageError, UnsupportedError
 from ....ir.evaluate import FAILURES, evaluate_graph
-from ....ir.foreign import register_meaning, register_shaping
-from ....ir.graph import Graph, Node
+from ....ir.foreign import register_shaping
+from ....ir.graph import Graph, Node, Value
 from ....ir.op import Op
+from ....ir.ops import native
 from ....ir.ops.slicing import dynamic_slice
 from ....ir.types import DType, OptionalType, SequenceType, TensorType, Type
 from ..exporting.exporter import export_model
@@ -175,42 +175,6 @@ _OWN: dict[str, Callable[[Node, Sequence[Any]], Sequence[Any]]] = {
 }
 
 
-# ---- what is native once sizes are known
-
-Reader = Callable[[ModelProto], Graph]
-_readers: list[Reader] = []
-
-
-def register_reader(read: Reader) -> None:
-    """Makes `read` import the models of one node, whose importer stands above this room."""
-    _readers[:] = [read]
-
-
-def _run_with_sizes(node: Node, operands: Sequence[Any]) -> Sequence[Any] | None:
-    """The results as the native ops mean them, which the operands' open sizes kept from coming in; None without one."""
-    types = [value.type if value is not None else None for value in node.inputs]
-    if all(not isinstance(ty, TensorType) or ty.is_static for ty in types):
-        return None
-    known = tuple(
-        ty.with_shape(np.shape(operand)) if isinstance(ty, TensorType) else ty
-        for ty, operand in zip(types, operands, strict=True)
-    )
-    graph = _native(node.op, node.attrs, known, tuple(value.type for value in node.outputs))
-    if graph is None:
-        return None
-    return evaluate_graph(graph, [each for each, ty in zip(operands, types, strict=True) if ty is not None])
-
-
-@lru_cache(maxsize=256)
-def _native(op: Op, attrs: Attrs, inputs: tuple[Type | None, ...], outputs: tuple[Type, ...]) -> Graph | None:
-    """A graph of native ops for the node; None where there is none."""
-    try:
-        graphs = [read(_alone(op, attrs, inputs, outputs)) for read in _readers]
-    except CapgraphError:
-        return None
-    return next((graph for graph in graphs if not any(node.op.is_foreign for node in all_nodes(graph))), None)
-
-
 # ---- everything else
 
 _BETTER_IN_RUNTIME = ("ai.onnx.ml.", "onnx.AffineGrid")
@@ -223,27 +187,21 @@ _BEFORE_BF16 = 21
 
 
 def _run_reference(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
-    results = _run_with_sizes(node, operands)
-    if results is None:
-        results = _run_theirs(node, operands)
-    return [_as_type(value.type, result) for value, result in zip(node.outputs, results, strict=True)]
-
-
-def _run_theirs(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
     types = tuple(value.type if value is not None else None for value in node.inputs)
     key = (node.op, node.attrs, types, tuple(value.type for value in node.outputs))
     names = _input_names(len(types))
     given = {name: operand for name, operand, ty in zip(names, operands, types, strict=True) if ty is not None}
     try:
-        return _results(node.op, _session(*key), given)
+        results = _results(node.op, _session(*key), given)
     except FAILURES as error:
         other = _runtime_session(*key)
         if other is None or _may_trap(node, operands):
             raise
         try:
-            return list(other.run(None, given))
+            results = list(other.run(None, given))
         except ExecutionError:
             raise error from None
+    return [_as_type(value.type, result) for value, result in zip(node.outputs, results, strict=True)]
 
 
 _DIVIDES = frozenset(
@@ -291,7 +249,7 @@ def _session(op: Op, attrs: Attrs, inputs: tuple[Type | None, ...], outputs: tup
     """An evaluator of a model that holds just this node: onnx's own where it implements the operator."""
     other = _runtime_session(op, attrs, inputs, outputs) if op.name.startswith(_BETTER_IN_RUNTIME) else None
     try:
-        return other or ReferenceEvaluator(_alone(op, attrs, inputs, outputs))
+        return other or ReferenceEvaluator(alone(op, attrs, inputs, outputs))
     except (NotImplementedError, onnx.reference.op_run.RuntimeContextError) as error:
         other = _runtime_session(op, attrs, inputs, outputs)
         if other is None:
@@ -312,18 +270,29 @@ def _newest_session(
 ) -> RuntimeNode | None:
     """The node alone in ONNX Runtime, at the newest opset at which it takes it; None where it does at none."""
     try:
-        found = runtime_node(_alone(op, attrs, inputs, outputs))
-        return found or runtime_node(_alone(op, attrs, inputs, outputs, opset=_BEFORE_BF16))
+        found = runtime_node(alone(op, attrs, inputs, outputs))
+        return found or runtime_node(alone(op, attrs, inputs, outputs, opset=_BEFORE_BF16))
     except UnsupportedError:  # the operator came later, or means something else there
         return None
 
 
-def _alone(
-    op: Op, attrs: Attrs, inputs: tuple[Type | None, ...], outputs: tuple[Type, ...], opset: int | None = None
+def alone(
+    op: Op,
+    attrs: Attrs,
+    inputs: tuple[Type | None, ...],
+    outputs: tuple[Type, ...],
+    *,
+    opset: int | None = None,
+    contents: Sequence[Constant | None] = (),
 ) -> ModelProto:
+    """A model of one node, with constants for those of its operands that have `contents`. Raises as exporting does."""
     graph = Graph("foreign")
-    names = _input_names(len(inputs))
-    operands = [graph.add_input(name, ty) if ty is not None else None for name, ty in zip(names, inputs, strict=True)]
+    operands: list[Value | None] = []
+    for name, ty, content in zip_longest(_input_names(len(inputs)), inputs, contents):
+        if content is not None:
+            operands.append(graph.append(native("constant"), (), {"value": content}).output)
+        else:
+            operands.append(graph.add_input(name, ty) if ty is not None else None)
     node = graph.append(op, operands, attrs, types=outputs)
     graph.set_outputs(node.outputs)
     return export_model(without_saturation(graph), opset=opset, value_info=False, check=False)
@@ -354,8 +323,6 @@ def _strings(result: Any) -> Any:
     return array if array.dtype == object else array.astype(object)
 
 
-for _domain in ("onnx", "ai.onnx", "com.microsoft"):
-    register_meaning(_domain, run_foreign)
 register_shaping(
     {
         "onnx.Col2Im": (1, 2),

@@ -29,7 +29,6 @@ from ..context.import_context import ImportContext, ImportedRegion, NotNative
 from ..files.loading import load_proto
 from ..files.metadata import keep_declared, read_metadata, read_states, text_of
 from ..files.node_order import names_from_outside, names_read, sorted_nodes, without_repeated_constants
-from ..foreign.meaning import register_reader  # which also registers how foreign operators run
 from ..ops import IMPORTS
 from ..schemas import first_schema, signature_problem
 from ..tensors import constant_from_proto, dense_constant, type_from_proto
@@ -602,6 +601,3 @@ def _source(metadata: tuple[tuple[str, str], ...]) -> str:
     trace = dict(metadata).get("pkg.torch.onnx.stack_trace", "")
     places = [line.strip() for line in trace.splitlines() if line.strip().startswith("File ")]
     return places[-1].removeprefix("File ") if places else ""
-
-
-register_reader(lambda proto: import_model(proto).graph)

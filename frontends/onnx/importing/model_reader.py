@@ -19,6 +19,7 @@ from ..tensors import type_to_proto
 _WRONG = {
     "AffineGrid": "drops a batch of 1, as its Squeeze names no axes",
     "Celu": "makes a vector of a scalar, as its alpha is one",
+    "Shrink": "rounds lambd and bias where the operand has integers",
 }
 """Operators whose bodies do not mean them, and why."""
 

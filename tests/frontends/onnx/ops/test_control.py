@@ -81,6 +81,18 @@ def test_a_taken_branch_may_mention_sizes_that_only_a_value_around_it_tells():
     assert "if" not in op_names(check(model(text, 13), feeds, native=False))
 
 
+def test_a_branch_that_is_taken_asks_for_sizes_that_running_makes():
+    text = """decided (float[n] x, bool[n] k) => (int64 z) {
+        c = Constant <value = bool {1}> ()
+        y = Compress <axis = 0> (x, k)
+        z = If (c) <
+            then_branch = yes () => (int64 t) { t = Size (y) },
+            else_branch = no () => (int64 e) { e = Size (x) }
+        >
+    }"""
+    assert "if" not in op_names(check(model(text), {"x": X, "k": np.array([True, False, True])}))
+
+
 def test_captured_values_come_in_the_order_in_which_the_branches_read_them():
     text = """choose (bool c, float[n] x, float[n] y, float[n] z) => (float[n] w) {
         same = Identity (x)
