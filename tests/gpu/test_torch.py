@@ -172,7 +172,7 @@ def test_what_a_recorded_graph_checks_is_raised() -> None:
     with torch._dynamo.config.patch(capture_scalar_outputs=True):
         for _ in range(3):
             torch.testing.assert_close(run(x, good), x * 2 + 1)
-            with pytest.raises(capgraph.CheckError, match="too small"):
+            with pytest.raises(capgraph.CheckError, match=r"too small|0\.5 <"):  # torch 2.11 has words of its own
                 run(x, bad)
             with pytest.raises(capgraph.CheckError, match="not positive"):
                 run(x - 1, good)

@@ -88,11 +88,11 @@ def lower_grouped(task: Task) -> Iterator[Candidate]:
 
 
 def _by_moments(task: Task, region: FusedRegion, shape: tuple[int, ...], groups: int) -> Candidate | None:
-    """The way for large groups; None where there is no scratch, or places lie at no fixed step."""
+    """The way for large groups; None where there is no scratch, the operand is a constant, or places lie at no step."""
     node = grouped_norm_of(region)
-    x = region.sources[node.operands[0]]
-    columns = _columns_of(x, groups)
-    if columns is None or task.scratch is None or columns.rows > MOST_ROWS:
+    x = region.sources.get(node.operands[0])
+    columns = _columns_of(x, groups) if x is not None else None
+    if x is None or columns is None or task.scratch is None or columns.rows > MOST_ROWS:
         return None
     share = -(-columns.vectors // _parts(columns, task.chip.multiprocessors))
     parts = -(-columns.vectors // share)

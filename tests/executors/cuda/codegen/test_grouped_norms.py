@@ -57,6 +57,18 @@ def test_work_behind_is_part_of_the_last_launch():
     assert [len(way.launches) for way in generated(case.lowered[-1]) if way.name == "moments"] == [3]
 
 
+def test_a_small_constant_in_the_region_has_no_moments():
+    d = Drawn()
+    small = d.array("bf16", 4, 2)
+
+    def make(b, scale, bias):
+        return b.op("ceil", b.op("group_norm", b.constant(small), scale, bias, groups=1))
+
+    case = prepared(fused(made("constant", make, d.array("bf16", 2), d.array("bf16", 2))))
+    assert case is not None
+    assert [way.name for way in generated(case.lowered[-1]) if way.name == "moments"] == []
+
+
 CASES = [
     *(
         normed(shape, groups, dtype, last=last, behind=behind)
