@@ -10,10 +10,12 @@ from onnx import defs, parser
 from tests.fuzz_onnx import main, outcome
 from tests.onnx_models.cases import HIGHEST, Case, drawn_case
 from tests.onnx_models.comparing import compared, peers_of
+from tests.onnx_models.draw import value_of
 from tests.onnx_models.judging import difference
 from tests.onnx_models.parts import all_nodes
 from tests.onnx_models.registry import RECIPES
 from tests.onnx_models.rounding import is_rounding
+from tests.onnx_models.theirs import is_inexact
 
 NOT_DRAWN = {"Constant", "ImageDecoder"}
 """What other recipes make on their way, and what needs pictures."""
@@ -227,6 +229,64 @@ _GAPS = "kernel_shape = [2], dilations = [2]"
             {"x": _ones(2), "n": np.array(0), "c": np.array(True)},
             "",
         ),
+        (
+            "(float[2] x, int64 n, bool c) => (int64[?] y) { s = Loop (n, c) <body = b (int64 i, bool k) => "
+            "(bool l, float[] r) { l = Identity (k) r = Abs (x) }> y = Shape (s) }",
+            {"x": _ones(2), "n": np.array(0), "c": np.array(True)},
+            "",
+        ),
+        *[
+            (
+                "(string[2] x, int64 n, bool c) => (string[?,?] y) { y = Loop (n, c) <body = b (int64 i, bool k) => "
+                "(bool l, string[2] r) { l = Identity (k) r = Identity (x) }> }",
+                {"x": np.array(["a", "b"], object), "n": np.array(rounds), "c": np.array(True)},
+                judges,
+            )
+            for rounds, judges in ((1, "O"), (2, ""))
+        ],
+        *[
+            (
+                "(uint8[N,2,M] x, uint8[K,M,2] y) => (int32[?,?,?] z) { z = MatMulInteger (x, y) }",
+                {"x": np.zeros((left, 2, inner), np.uint8), "y": np.zeros((3, inner, 2), np.uint8)},
+                judges,
+            )
+            for left, inner, judges in ((3, 1, "OR"), (2, 0, ""))
+        ],
+        *[
+            (
+                "(float[1,2,3] x, float[C] s, float[B] b) => (float[?,?,?] y) { y = InstanceNormalization (x, s, b) }",
+                {"x": _ones(1, 2, 3), "s": _ones(2), "b": _ones(count)},
+                judges,
+            )
+            for count, judges in ((2, "OR"), (1, ""))
+        ],
+        (
+            "(float[1,2,3] x) => (float[?,?,?] y) { y, i = MaxPool <kernel_shape = [2]> (x) }",
+            {"x": _ones(1, 2, 3)},
+            "OR",
+        ),
+        (
+            "(float[1,2,3] x) => (int64[?,?,?] i) { y, i = MaxPool <kernel_shape = [2]> (x) }",
+            {"x": _ones(1, 2, 3)},
+            "O",
+        ),
+        *[
+            (
+                "(float[1,1,R,3] x) => (float[?,?,?,?] y) { y = AveragePool <kernel_shape = [3, 1], strides = [3, 1], "
+                "ceil_mode = 1> (x) }",
+                {"x": _ones(1, 1, rows, 3)},
+                judges,
+            )
+            for rows, judges in ((4, "O"), (5, "OR"), (6, "OR"))
+        ],
+        *[
+            (
+                "(float[N] x, bool[M] c) => (float[?] y) { y = Compress <axis = 0> (x, c) }",
+                {"x": _ones(count), "c": np.array([True, False])},
+                judges,
+            )
+            for count, judges in ((1, ""), (2, "OR"))
+        ],
     ],
 )
 def test_who_is_a_judge(text: str, inputs: dict[str, Any], judges: str) -> None:
@@ -362,6 +422,24 @@ def test_bfloat16_has_infinities_too(bits: int, is_judged: bool) -> None:
     body = "a = Attention (q, q, q) y = Cast <to = 1> (a)"
     text = f"() => (float[?,?,?,?] y) <bfloat16[1,1,1,1] q = {{{bits}}}> {{ {body} }}"
     assert bool(peers_of(_case(text, {}, 23)).judges[0, 0]) is is_judged
+
+
+@pytest.mark.parametrize(("size", "judges"), [(1, "O"), (0, "")])
+def test_runtime_is_no_judge_of_a_past_of_other_lengths(size: int, judges: str) -> None:
+    text = """(double[2,2,2,1] q, double[2,1,1,1] k, double[2,1,P,S] p) => (double[?,?,?,?] y) {
+      y, a, b, c = Attention <is_causal = 1> (q, k, k, "", p, p)
+    }"""
+    inputs = {"q": (2, 2, 2, 1), "k": (2, 1, 1, 1), "p": (2, 1, size, size)}
+    theirs = peers_of(_case(text, {name: np.ones(shape) for name, shape in inputs.items()}, 24))
+    assert "".join(theirs.judges[0, 0].keys() - {"R"}) == judges
+
+
+@pytest.mark.parametrize(("most", "is_told"), [(2**62, True), (3, False)])
+def test_a_peer_alone_is_no_judge_of_what_large_integers_become(most: int, is_told: bool) -> None:
+    model = _case("(int64[2] x) => (float[?] z) { y = ReduceLogSumExp (x) z = Cast <to = 1> (y) }", {}, 18).model
+    known = {name: value_of(name, np.array([0, most])) for name in ("x", "y")}
+    assert is_inexact(model, known, "numbers") is is_told
+    assert is_inexact(model, known, "integers")
 
 
 _EDGE = "(float[4] x) => (float[?] y) <float[2] r = {%s}, float[1] s = {1.5}> { y = Resize <%s> (x, r, s) }"

@@ -23,7 +23,7 @@ from ...ir.attrs import AttrValue
 from ...ir.binding import mentioned
 from ...ir.builder import Emitter
 from ...ir.constant import Constant
-from ...ir.dims import Dim, SymDim, evaluate, lower_bound, product, symbols, upper_bound
+from ...ir.dims import Dim, SymDim, evaluate, lower_bound, product, solve, symbols, upper_bound
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import Trait
 from ...ir.ops.known import CAST, DIV, DYNAMIC_TOP_K, GATHER, MOD, REDUCE_LOG_SUM_EXP, REDUCE_MAX, REDUCE_MIN, TOP_K
@@ -68,7 +68,7 @@ def _givers_before(nodes: Collection[Node], missing: frozenset[str]) -> list[Val
 def _told(value: Value) -> frozenset[str]:
     """The symbols whose sizes can be told from the shape of a value."""
     shape = value.type.shape or () if isinstance(value.type, TensorType) else ()
-    dims = [dim for dim in shape if isinstance(dim, SymDim) and len(dim.symbols) == 1]
+    dims = [dim for dim in shape if isinstance(dim, SymDim) and solve(dim, dim.constant, {})]
     return frozenset[str]().union(*(dim.symbols for dim in dims))
 
 

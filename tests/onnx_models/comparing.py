@@ -272,7 +272,7 @@ def _agrees(part: Case, call: int, given: Any) -> bool:
 
 def _is_excused(part: Case, call: int, judges: Mapping[str, Any], given: Any, told: Sequence[str]) -> bool:
     """Whether one peer alone is no judge of it, or rounding explains it."""
-    if len(judges) == 1 and told[0] == "integers" and is_inexact(part.model, _contents(part, part.calls[call])):
+    if len(judges) == 1 and is_inexact(part.model, _contents(part, part.calls[call]), told[0]):
         return True
     return any(is_rounding(part, part.calls[call], [each], [given]) for each in judges.values())
 

@@ -145,6 +145,21 @@ def _sticks_out(seen: Seen) -> bool:
     return seen.may(holds, 0) if "kernel_shape" in given else seen.may(holds, 0, place)
 
 
+def _is_padded_up(seen: Seen) -> bool:
+    """Whether the last window of a pool that is rounded up ends two elements or more behind the padding."""
+    given = seen.attributes
+    kernel = given["kernel_shape"]
+    count, pads = len(kernel), given.get("pads")
+    steps, gaps = given.get("strides") or [1] * count, given.get("dilations") or [1] * count
+
+    def holds(x: Any) -> bool:
+        both = [sum(pads[axis::count]) if pads else 0 for axis in range(count)]
+        room = [s + p - 1 - (k - 1) * d for s, p, k, d in zip(x.shape[2:], both, kernel, gaps, strict=True)]
+        return any(-free % step > 1 for free, step in zip(room, steps, strict=True))
+
+    return bool(given.get("ceil_mode")) and seen.may(holds, 0)
+
+
 def _is_strided(seen: Seen) -> bool:
     return any(step > 1 for step in seen.attributes.get("strides", ()))
 
@@ -198,6 +213,12 @@ def _cuts_blocks(seen: Seen) -> bool:
     if seen.node.op_type == "SpaceToDepth":
         return seen.may(lambda x: any(size % block for size in x.shape[2:]), 0)
     return seen.may(lambda x: bool(x.shape[1] % (block * block)), 0)
+
+
+def _is_long(seen: Seen) -> bool:
+    """Whether a condition of Compress is longer than the axis."""
+    axis = seen.attributes.get("axis")
+    return seen.may(lambda x, chosen: chosen.size > (x.size if axis is None else x.shape[axis]), 0, 1)
 
 
 def _pads_strings(seen: Seen) -> bool:
@@ -320,16 +341,22 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
     "Pad": _when("pads strings with the number 0", _pads_strings),
     **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), _when(_WIDE, _sticks_out)),
     "MaxPool": _when(
-        f"{_WIDE}, and rounds the sizes of SAME down",
-        lambda s: _sticks_out(s) or (s.attributes.get("auto_pad", b"").startswith(b"SAME") and _is_strided(s)),
+        f"{_WIDE}, rounds the sizes of SAME down, and counts indices within a channel",
+        lambda s: (
+            _sticks_out(s)
+            or (s.attributes.get("auto_pad", b"").startswith(b"SAME") and _is_strided(s))
+            or (len(s.node.output) > 1 and s.node.output[1] in s.read)
+        ),
     ),
     **dict.fromkeys(
         ("AveragePool", "LpPool"),
         _when(
-            f"{_WIDE}, passes over NaN and dilations, and rounded up divides a norm by the elements that are there",
+            f"{_WIDE}, passes over NaN and dilations, and rounded up divides a norm by the elements that are there, "
+            "and pads in front what is to be behind",
             lambda s: (
                 _sticks_out(s)
                 or _passes_over_dilations(s)
+                or _is_padded_up(s)
                 or s.may(lambda x: np.isnan(x).any(), 0)
                 or (s.node.op_type == "LpPool" and bool(s.attributes.get("ceil_mode")))
             ),
@@ -373,8 +400,10 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
         "takes grids of another batch", lambda s: s.may(lambda x, grid: x.shape[0] != grid.shape[0], 0, 1)
     ),
     "InstanceNormalization": _when(
-        "takes scales of other channels", lambda s: s.may(lambda x, scale: x.shape[1] != scale.shape[0], 0, 1)
+        "takes scales and biases of other channels",
+        lambda s: s.may(lambda x, scale, bias: {x.shape[1]} != {scale.size, bias.size}, 0, 1, 2),
     ),
+    "Compress": _when("takes conditions longer than the axis", _is_long),
 }
 
 
@@ -392,16 +421,20 @@ def _concatenates_empty(seen: Seen) -> bool:
     )
 
 
-def _is_long(seen: Seen) -> bool:
-    """Whether a condition of Compress is longer than the axis."""
-    axis = seen.attributes.get("axis")
-    return seen.may(lambda x, chosen: chosen.size > (x.size if axis is None else x.shape[axis]), 0, 1)
-
-
 def _lacks_kernel_of_heads(seen: Seen) -> bool:
     """Whether queries and keys are of different lengths."""
     heads = (seen.attributes.get("q_num_heads", 1), seen.attributes.get("kv_num_heads", 1))
     return seen.may(lambda q, k: q.shape[-1] * (heads[1] if q.ndim == 3 else 1) != k.shape[-1] * heads[0], 0, 1)
+
+
+def _has_other_past(seen: Seen) -> bool:
+    """Whether earlier keys or values are of other lengths than those that come."""
+    heads = seen.attributes.get("kv_num_heads", 1)
+
+    def holds(new: Any, past: Any) -> bool:
+        return new.shape[-1] != past.shape[-1] * (heads if new.ndim == 3 else 1)
+
+    return any(seen.has(place + 3) and seen.may(holds, place, place + 3) for place in (1, 2))
 
 
 def _has_nothing_or_nan(x: Any) -> bool:
@@ -438,6 +471,38 @@ def _saturates(left: int, right: int) -> Callable[[Seen], str]:
     return _when(
         "adds two products in 16 bits, where the processor has no VNNI",
         lambda s: s.may(lambda x, w: (x.dtype, w.dtype) == (np.uint8, np.int8), left, right),
+    )
+
+
+def _multiplies_nothing(left: int, right: int) -> Callable[[Seen], str]:
+    return _when(
+        "passes over what does not broadcast where nothing is summed",
+        lambda s: s.may(lambda x, y: not x.size or not y.size, left, right),
+    )
+
+
+def _product(left: int, right: int) -> Callable[[Seen], str]:
+    """The rules for a product of matrices of bytes."""
+    rules = _multiplies_nothing(left, right), _saturates(left, right)
+    return lambda seen: next((why for rule in rules if (why := rule(seen))), "")
+
+
+def _scanned(seen: Seen) -> list[tuple[onnx.TypeProto.Tensor, Any]]:
+    """What a Loop or Scan gathers of its rounds: the type in the body, and what it is where that is known."""
+    node, known = seen.node, seen.known or {}
+    given = seen.attributes.get("num_scan_inputs", 2)  # a loop has a count and a condition
+    first = max(len(node.input) - given, 0)
+    infos = seen.attributes["body"].output[first + (node.op_type == "Loop") :]
+    names = node.output[first:]
+    return [
+        (info.type.tensor_type, known[name].content if name in known else None)
+        for info, name in zip(infos, names, strict=False)
+    ]
+
+
+def _scans_strings(seen: Seen) -> bool:
+    return any(
+        ty.elem_type == onnx.TensorProto.STRING and (each is None or len(each) > 1) for ty, each in _scanned(seen)
     )
 
 
@@ -480,10 +545,8 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
     ),
     **dict.fromkeys(("Cast", "CastLike"), _when("writes 0 and 1 for False and True", _writes_truth)),
     "Gemm": _when("leaves beta out where nothing is summed", lambda s: s.may(lambda x: not x.size, 0)),
-    "MatMul": _when(
-        "passes over what does not broadcast where nothing is summed",
-        lambda s: s.may(lambda x, y: not x.size or not y.size, 0, 1),
-    ),
+    "MatMul": _multiplies_nothing(0, 1),
+    "Loop": _when("gives the strings of the first round alone", _scans_strings),
     **dict.fromkeys(
         RECURRENT,
         _when(
@@ -522,10 +585,14 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
         "has no part of an empty string, where there is one that is empty",
         lambda s: "delimiter" in s.attributes and s.may(lambda x: "" in x.ravel().tolist(), 0),
     ),
-    "Attention": _when("takes queries and keys of different lengths", _lacks_kernel_of_heads),
+    "Attention": _when(
+        "takes queries, keys and what went before of different lengths",
+        lambda s: _lacks_kernel_of_heads(s) or _has_other_past(s),
+    ),
     "ConvInteger": _saturates(1, 0),
-    "MatMulInteger": _saturates(0, 1),
-    **dict.fromkeys(("QLinearConv", "QLinearMatMul"), _saturates(0, 3)),
+    "MatMulInteger": _product(0, 1),
+    "QLinearConv": _saturates(0, 3),
+    "QLinearMatMul": _product(0, 3),
 }
 
 
@@ -533,11 +600,12 @@ THROUGH_FLOATS = {"Gemm", "Mean", "Pow", "Einsum", "CumSum", "Resize", "Upsample
 """Of integers one peer or the other computes these in floats, which saturate; reductions, too."""
 
 
-def is_inexact(model: onnx.ModelProto, known: Known | None = None) -> bool:
-    """Whether a single peer is no judge of integers."""
+def is_inexact(model: onnx.ModelProto, known: Known | None = None, told: str = "integers") -> bool:
+    """Whether a single peer is no judge of integers; of what they become then only if a float does not hold them."""
     return any(
         (seen.node.op_type in THROUGH_FLOATS or seen.node.op_type.startswith("Reduce"))
         and seen.may(lambda x: x.dtype.kind in "iu", 0)
+        and (told == "integers" or _exceeds(24)(seen))
         for seen in _seen(model, known)
     )
 
@@ -615,11 +683,14 @@ def _open(seen: Seen) -> str:
 
 
 def _has_unknown_sizes(seen: Seen) -> bool:
-    """Whether a result of a Loop or Scan that ran no round has sizes of 0, which stand for those that nothing tells."""
-    given = seen.attributes.get("num_scan_inputs", 2)  # a loop has a count and a condition
-    names = seen.node.output[max(len(seen.node.input) - given, 0) :]
-    found = [seen.known[name].content for name in names if seen.known and name in seen.known]
-    return any(np.ndim(each) > 1 and not len(each) and 0 in each.shape[1:] for each in found)
+    """Whether a result of a Loop or Scan that ran no round has sizes of 0, which stand for those that nothing tells.
+
+    Of a body whose output has no rank they may be missing as a whole.
+    """
+    return any(
+        each is not None and not len(each) and (not ty.HasField("shape") or 0 in each.shape[1:])
+        for ty, each in _scanned(seen)
+    )
 
 
 def _is_special(content: Any) -> bool:

@@ -142,6 +142,10 @@ class ValueScope:
         self.model.taken_not_to_be_one.append(name)
         return False
 
+    def are_given(self, dims: Sequence[Dim]) -> bool:
+        """Whether a call tells these sizes: not running, nor the rounds of a loop."""
+        return frozenset[str]().union(*(symbols(dim) for dim in dims)) <= self.model.given
+
     def remark(self, what: str, name: str, words: str) -> None:
         """See `ModelReader.remark`."""
         self.model.remark(what, name, words)
@@ -565,6 +569,7 @@ def _import_main(model: ModelReader, proto: GraphProto, frozen: bool) -> Importe
             _set_default(value, constant_from_proto(initializers[info.name], model.folder))
         elif info.name in sparse:
             _set_default(value, dense_constant(sparse[info.name], model.folder))
+    model.given = scope.bound_symbols()
     if frozen and shadowed:
         model.notes.append(
             f"{len(shadowed)} initializers that are also inputs were frozen (freeze_initializers=False keeps them)"

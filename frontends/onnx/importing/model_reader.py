@@ -94,6 +94,8 @@ class ModelReader:
     ) -> None:
         self.proto = proto
         self.ones = ones
+        self.given = frozenset[str]()
+        """The symbols of the model's inputs: sizes that each call tells, and that it may be read again for."""
         self.taken_not_to_be_one: list[str] = []
         """Open sizes of operands of `Squeeze` without axes: each is 1 where it is among `ones`."""
         self.shapes = shapes

@@ -122,7 +122,7 @@ def import_squeeze(ctx: ImportContext) -> Value:
     """Without axes those go that are 1, or must be for other nodes; other symbolic sizes are taken not to be 1."""
     x, dims = ctx.input(0), ctx.tensor(0).dims
     if not ctx.has_attr("axes") and ctx.optional(1) is None:
-        if not ctx.may_mention(dims):
+        if not ctx.scope.are_given(dims):
             raise NotNative("the rank of the result depends on data")
         ones = _must_be_one(ctx, dims)
         for axis, dim in enumerate(dims):

@@ -123,6 +123,22 @@ def test_a_size_that_only_running_tells_crosses_from_segment_to_segment(kept_out
     assert shown.tolist() == [[0, 0], [4, 4]]
 
 
+@pytest.mark.parametrize("kept_out", ["padded", "last"])
+def test_a_size_that_cannot_be_told_from_another_crosses_with_what_tells_it(kept_out: str) -> None:
+    graph = parse(
+        """graph @main(%x: f32[N], %m: bool[N]) {
+  %s: f32[u0] = compress(%x, %m) {axis = 0}
+  %padded: f32[max(1, u0)] = pad(%s, _) {pads = [0, max(1, u0) - u0]}
+  %last: f32[1] = slice(%padded) {axes = [0], starts = [max(1, u0) - 1], ends = [max(1, u0)], steps = [1]}
+  return %last
+}"""
+    )
+    segments = refused(graph, kept_out)
+    assert len(segments) > 1
+    (last,) = run(graph, segments, np.array([1, 2, 3], F32), np.array([True, True, False]))
+    assert last.tolist() == [2]
+
+
 def test_constants_are_returned_and_shared() -> None:
     graph = parse(
         """graph @main(%x: f32[2]) {

@@ -90,6 +90,31 @@ def test_squeeze_without_axes_takes_what_must_be_one() -> None:
     compare(evaluated(found.graph, feeds), runtime_of(model, feeds))
 
 
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "a = If (c) <then_branch = t () => (float[] d) { d = Squeeze (s) }, else_branch = e () => (float[] e) "
+        "{ e = Neg (s) }> b = Shape (a) y = Size (b)",
+        "r, y = Loop (n, c, s) <body = b (int64 i, bool k, float[K] u) => (bool l, float[J] v, int64 rank) { "
+        "l = Identity (k) v = Slice (u, zero, one) a = Squeeze (u) b = Shape (a) rank = Size (b) }>",
+    ],
+    ids=["If", "Loop"],
+)
+def test_squeeze_without_axes_in_a_body_goes_by_sizes_that_running_makes(body: str, count: int) -> None:
+    text = f"""net (float[3] x, bool[3] m, int64 n, bool c) => (int64[] y)
+    <int64[1] zero = {{0}}, int64[1] one = {{1}}> {{
+        s = Compress <axis = 0> (x, m)
+        {body}
+    }}"""
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 13]> {text}')
+    chosen = np.arange(3) < count
+    feeds = {"x": numbered(3), "m": chosen, "n": np.array(2), "c": np.array(True)}
+    expected = runtime_of(model, feeds)
+    assert np.ravel(expected[0])[0] == count - 1
+    compare(evaluated(import_model(model).graph, feeds), expected)
+
+
 @pytest.mark.parametrize(("repeats", "given"), [("int64[1] {2}", (1, 3)), ("int64[2] {2, 1}", (2, 3))])
 def test_squeeze_without_axes_takes_what_must_be_one_behind_it(repeats: str, given: tuple[int, int]) -> None:
     """A vector of repeats says how many axes are left."""
