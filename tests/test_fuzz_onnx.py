@@ -394,6 +394,38 @@ def test_what_rounding_explains(text: str, inputs: Any, expected: Any, given: An
     assert is_rounding(case, case.calls[0], arrays[:1], arrays[1:]) is is_excused
 
 
+_CORNER = """(double[2,2,2,5] x, float[8] r) => (double[?,?,?,?] y) <int64[4] s = {3, 3, 3, 15}> {
+  y = Resize <mode = "linear", coordinate_transformation_mode = "tf_crop_and_resize", extrapolation_value = 99.0>
+    (x, r, "", s)
+}"""
+
+
+@pytest.mark.parametrize(("place", "is_excused"), [((2, 2, 2, 14), True), ((1, 1, 1, 7), False)])
+def test_an_element_at_edges_of_several_axes_may_be_inside(place: tuple[int, ...], is_excused: bool) -> None:
+    region = np.array([0, 0, 0, 0.00719985, 1, 1, 1, 1], np.float32)
+    case = _case(_CORNER, {"x": _ones(2, 2, 2, 5, dtype=np.float64), "r": region}, 19)
+    expected = peers_of(case).accepted(0)[0][0]
+    assert expected[2, 2, 2, 14] == 99
+    found = expected.copy()
+    found[place] = 40
+    assert is_rounding(case, case.calls[0], [expected], [found]) is is_excused
+
+
+_REPEATED = """(float[1,1,2] x, float[3] s, float b) => (float[?,?,?] y) {
+  u = Upsample (x, s)
+  a = Add (u, b)
+  y = Sub (a, b)
+}"""
+
+
+@pytest.mark.parametrize(("apart", "is_excused"), [(1e-3, True), (0.5, False)])
+def test_noise_leaves_whole_scales_as_they_are(apart: float, is_excused: bool) -> None:
+    inputs = {"x": _ones(1, 1, 2), "s": np.array([3, 1, 1], np.float32), "b": np.array(1e3, np.float32)}
+    case = _case(_REPEATED, inputs, 9)
+    expected = peers_of(case).accepted(0)[-1][0]
+    assert is_rounding(case, case.calls[0], [expected], [expected + np.float32(apart)]) is is_excused
+
+
 @pytest.mark.parametrize(("state", "is_excused"), [(40, True), (1, False)])
 def test_a_closed_gate_lets_a_part_of_the_state_in(state: float, is_excused: bool) -> None:
     inputs = {"x": _ones(1, 1, 1), "r": np.array([[[-50], [0], [0]]], np.float32), "h": np.full((1, 1, 1), state)}
