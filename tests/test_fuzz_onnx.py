@@ -417,6 +417,49 @@ def test_peers_that_pass_over_nan_are_no_judges(operator: str, x: float, updates
     assert compared(case).kind == ("fine" if judges else "unjudged")
 
 
+_LOSS = """(float[N,2] x, int64[N] l) => (float y, float[?,?] z) {
+  y, z = SoftmaxCrossEntropyLoss (x, l)
+}"""
+_STFT = "(float[1,4,1] x, float[N] w, int64 n) => (float[?,?,?,?] y) <int64 s = {1}> { y = STFT (x, s, w, n) }"
+_SOFTPLUS = """(float[1,1,1] x, float[1,2] b) => (float[?,?,?,?] y) <float[1,1,1] w = {1}> {
+  y = RNN <hidden_size = 1, activations = ["Softplus"]> (x, w, w, b)
+}"""
+_TRAINED = "(float[2,1] x, float[1] s) => (float[?,?] y) { y = BatchNormalization (x, s, s, s, s) }"
+_KERNEL = """(uint8[1,1,2,2] x, uint8[1,1,K,2] w) => (uint8[?,?,?,?] y) <float s = {1}, uint8 z = {0}> {
+  y = QLinearConv <pads = [1, 0, 0, 0]> (x, s, z, w, s, z, s, z)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "opset", "inputs", "judges"),
+    [
+        (_LOSS, 13, {"x": [[1, -80]], "l": [0]}, "RO"),
+        (_LOSS, 13, {"x": [[1, -95]], "l": [0]}, "O"),
+        (_LOSS, 13, {"x": [[1, np.inf]], "l": [0]}, "R"),
+        ("(float[N,2] x) => (float[?,?] y) { y = LogSoftmax (x) }", 13, {"x": [[1, -80]]}, "RO"),
+        ("(float[N,2] x) => (float[?,?] y) { y = LogSoftmax (x) }", 13, {"x": [[1, -95]]}, "O"),
+        (_STFT, 17, {"x": [[[1], [2], [3], [4]]], "w": [1, 2], "n": 2}, "RO"),
+        (_SOFTPLUS, 14, {"x": [[[1]]], "b": [[1, 20]]}, "O"),
+        (_SOFTPLUS, 14, {"x": [[[1]]], "b": [[1, 90]]}, ""),
+        (_TRAINED, 13, {"x": [[1], [2]], "s": [2]}, "O"),
+        (_TRAINED, 14, {"x": [[1], [2]], "s": [2]}, "RO"),
+    ],
+)
+def test_who_is_a_judge_of_numbers(text: str, opset: int, inputs: dict[str, Any], judges: str) -> None:
+    integers = {"l", "n"}
+    call = {name: np.array(each, np.int64 if name in integers else np.float32) for name, each in inputs.items()}
+    case = _case(text, call, opset)
+    assert set(peers_of(case).judges[0, 0]) == set(judges)
+    assert compared(case).kind == ("fine" if judges else "unjudged")
+
+
+@pytest.mark.parametrize(("rows", "judges"), [(0, "R"), (1, "RO")])
+def test_runtime_is_no_judge_of_a_kernel_without_elements(rows: int, judges: str) -> None:
+    kernel = np.ones((1, 1, rows, 2), np.uint8)
+    case = _case(_KERNEL, {"x": _ones(1, 1, 2, 2, dtype=np.uint8), "w": kernel}, 13)
+    assert set(peers_of(case).judges[0, 0]) == set(judges)
+
+
 @pytest.mark.parametrize(("bits", "is_judged"), [(32640, False), (16128, True)])  # infinity, 0.5
 def test_bfloat16_has_infinities_too(bits: int, is_judged: bool) -> None:
     body = "a = Attention (q, q, q) y = Cast <to = 1> (a)"
@@ -470,6 +513,38 @@ def test_what_rounding_explains(text: str, inputs: Any, expected: Any, given: An
     case = _case(text, inputs, 18)
     arrays = [np.array(each, np.float32) for each in (expected, given)]
     assert is_rounding(case, case.calls[0], arrays[:1], arrays[1:]) is is_excused
+
+
+_CORNER = """(double[2,2,2,5] x, float[8] r) => (double[?,?,?,?] y) <int64[4] s = {3, 3, 3, 15}> {
+  y = Resize <mode = "linear", coordinate_transformation_mode = "tf_crop_and_resize", extrapolation_value = 99.0>
+    (x, r, "", s)
+}"""
+
+
+@pytest.mark.parametrize(("place", "is_excused"), [((2, 2, 2, 14), True), ((1, 1, 1, 7), False)])
+def test_an_element_at_edges_of_several_axes_may_be_inside(place: tuple[int, ...], is_excused: bool) -> None:
+    region = np.array([0, 0, 0, 0.00719985, 1, 1, 1, 1], np.float32)
+    case = _case(_CORNER, {"x": _ones(2, 2, 2, 5, dtype=np.float64), "r": region}, 19)
+    expected = peers_of(case).accepted(0)[0][0]
+    assert expected[2, 2, 2, 14] == 99
+    found = expected.copy()
+    found[place] = 40
+    assert is_rounding(case, case.calls[0], [expected], [found]) is is_excused
+
+
+_REPEATED = """(float[1,1,2] x, float[3] s, float b) => (float[?,?,?] y) {
+  u = Upsample (x, s)
+  a = Add (u, b)
+  y = Sub (a, b)
+}"""
+
+
+@pytest.mark.parametrize(("apart", "is_excused"), [(1e-3, True), (0.5, False)])
+def test_noise_leaves_whole_scales_as_they_are(apart: float, is_excused: bool) -> None:
+    inputs = {"x": _ones(1, 1, 2), "s": np.array([3, 1, 1], np.float32), "b": np.array(1e3, np.float32)}
+    case = _case(_REPEATED, inputs, 9)
+    expected = peers_of(case).accepted(0)[-1][0]
+    assert is_rounding(case, case.calls[0], [expected], [expected + np.float32(apart)]) is is_excused
 
 
 @pytest.mark.parametrize(("state", "is_excused"), [(40, True), (1, False)])

@@ -115,6 +115,10 @@ def stft(x: Array, window: Array | None, *, frame_step: int, frame_length: int, 
 
     Frames of `frame_length` samples start every `frame_step`; the real `window` `[frame_length]` scales each.
     """
+    if min(frame_step, frame_length) < 1:
+        raise ShapeError(f"frames of {frame_length} samples, every {frame_step}", remedy="both are at least 1")
+    if window is not None and window.shape != (frame_length,):
+        raise ShapeError(f"a window of shape {list(window.shape)} for frames of {frame_length} samples")
     signal = np.ascontiguousarray(_as_complex(x))
     if signal.shape[1] < frame_length:
         raise ShapeError(f"a frame of {frame_length} samples does not fit in a signal of {signal.shape[1]}")

@@ -12,7 +12,7 @@ from tests.onnx_models.draw import ELEMENTS, FLOATS, Unrunnable, Value, names_re
 from tests.onnx_models.theirs import RECURRENT
 
 STEPS = {"double": 4e-16, "float": 2.4e-7, "float16": 2e-3, "bfloat16": 1.6e-2}
-TRIES = 6
+TRIES = 12
 SAFETY = 30.0
 ABSOLUTE = {
     "BlackmanWindow": 1e-7,
@@ -39,6 +39,8 @@ TRANSFORMS = {"DFT", "STFT"}
 """Sums of which a part cancels whole: what is 0 by symmetry is a rounding of the largest."""
 _POLE = 1e5
 """Noise that turns a number as large into one of the other sign has gone through infinity: it stood beside a pole."""
+_NEARLY_WHOLE = 1e-5
+_INWARD = 1e-6
 _OF_ATTRIBUTES = 6e-8
 """ONNX keeps float attributes in 32 bits, whose shortest decimal is taken for what was meant: doubles tell."""
 
@@ -77,6 +79,24 @@ def _disturb_operand(node: onnx.NodeProto, feeds: dict[str, Value], noise: np.ra
     name = node.input[place] if len(node.input) > place else ""
     if name:
         feeds[name] = _with(feeds[name], _noisy(feeds[name].content, noise, least))
+        if node.op_type == "Resize" and _is_cropped(node) and noise.integers(2):
+            feeds[name] = _with(feeds[name], _shrunk(feeds[name].content))
+    if node.op_type == "Upsample" and len(node.input) > 1:  # neither peer takes whole scales that are a little off
+        scales = feeds[node.input[1]]
+        whole = np.rint(scales.content)
+        is_whole = np.abs(scales.content - whole) < _NEARLY_WHOLE
+        feeds[scales.name] = _with(scales, np.where(is_whole, whole, scales.content))
+
+
+def _is_cropped(node: onnx.NodeProto) -> bool:
+    return any(attribute.s == b"tf_crop_and_resize" for attribute in node.attribute)
+
+
+def _shrunk(region: Any) -> Any:
+    """A region that begins a little later and ends a little earlier along every axis: noise seldom does all of it."""
+    begins, ends = np.split(region.astype(np.float64), 2)
+    inward = _INWARD * np.sign(ends - begins)
+    return np.concatenate([begins + inward, ends - inward]).astype(region.dtype)
 
 
 def _least(node: onnx.NodeProto, feeds: Mapping[str, Value], result: Value) -> Any:

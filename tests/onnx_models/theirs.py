@@ -20,6 +20,7 @@ from tests.onnx_models.parts import all_nodes
 RECURRENT = {"GRU", "LSTM", "RNN"}
 Known = Mapping[str, Value]
 _SMALL_BIAS = 1e-2
+_LARGEST_EXPONENT = 88
 _CROP = b"tf_crop_and_resize"
 _F32_STEP = 1e-6
 _SCORES = 3  # which result of Attention they are
@@ -207,6 +208,19 @@ def _has_other_labels(seen: Seen) -> bool:
     return seen.may(lambda x, labels: x.shape[:1] + x.shape[2:] != labels.shape, 0, 1)
 
 
+def _vanishes(seen: Seen, axis: int) -> bool:
+    """Whether a softmax along the axis has parts that the type holds in less digits than others, or not at all."""
+
+    def holds(x: Any) -> bool:
+        wide = x.astype(np.float64)
+        finite = np.isfinite(wide)
+        most = np.max(wide, axis, keepdims=True, where=finite, initial=-np.inf)
+        count = max(x.shape[axis], 1)
+        return bool((finite & (most - wide + np.log(count) > -np.log(float(ml_dtypes.finfo(x.dtype).tiny)))).any())
+
+    return seen.may(holds, 0)
+
+
 def _cuts_blocks(seen: Seen) -> bool:
     """Whether blocks of SpaceToDepth or DepthToSpace do not divide the axes that they are made of."""
     block = seen.attributes["blocksize"]
@@ -299,8 +313,10 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
         "finds fewer elements than it is to give",
         lambda s: s.has(1) and s.may(lambda x, k: k.reshape(-1)[0] > x.shape[s.attributes.get("axis", -1)], 0, 1),
     ),
-    **dict.fromkeys(
-        ("LogSoftmax", "Softmax", "Hardmax"), _when("knows the operator as of opset 13 alone", lambda s: s.opset < 13)
+    **dict.fromkeys(("Softmax", "Hardmax"), _when("knows the operator as of opset 13 alone", lambda s: s.opset < 13)),
+    "LogSoftmax": _when(
+        "knows the operator as of opset 13 alone, and takes the logarithm of what is too small for its type",
+        lambda s: s.opset < 13 or _vanishes(s, s.attributes.get("axis", -1)),
     ),
     "Unique": _when(
         "sorts where it should not if one output is asked for, and takes the slices along another axis",
@@ -308,6 +324,9 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
     ),
     "GlobalMaxPool": _always("keeps or drops axes of what is no picture"),
     "LRN": _always("leaves out the last channels"),
+    "BatchNormalization": _when(
+        "has what it normalizes in its statistics before opset 14 said that it does not", lambda s: s.opset < 14
+    ),
     "OptionalGetElement": _always("wraps a sequence into another"),
     "Loop": _when(
         "runs no round where no condition is given, and joins what it scans along the first axis, not a new one",
@@ -330,9 +349,10 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
         "counts the end as the place before the last",
         lambda s: s.has(2) and s.may(lambda x, place: int(place.reshape(-1)[0]) == len(x), 0, 2),
     ),
-    **dict.fromkeys(
-        ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"),
-        _when("takes labels of other shapes where there are none", _has_other_labels),
+    "NegativeLogLikelihoodLoss": _when("takes labels of other shapes where there are none", _has_other_labels),
+    "SoftmaxCrossEntropyLoss": _when(
+        "takes labels of other shapes where there are none, and the logarithm of what is too small for its type",
+        lambda s: _has_other_labels(s) or _vanishes(s, 1),
     ),
     **dict.fromkeys(
         ("DepthToSpace", "SpaceToDepth"), _when("takes blocks that do not divide nothing into parts", _cuts_blocks)
@@ -396,6 +416,10 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
         "takes any number of indices", lambda s: s.has(2) and s.may(lambda x, first: len(first) != len(x), 0, 2)
     ),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _when("takes scales of other sizes", _has_other_scales)),
+    "STFT": _when(
+        "takes windows of other lengths than frames",
+        lambda s: s.has(2) and s.has(3) and s.may(lambda window, length: window.size != length.reshape(-1)[0], 2, 3),
+    ),
     "GridSample": _when(
         "takes grids of another batch", lambda s: s.may(lambda x, grid: x.shape[0] != grid.shape[0], 0, 1)
     ),
@@ -466,11 +490,37 @@ def _exceeds(bits: int) -> Callable[[Seen], bool]:
     return lambda seen: seen.may(holds, *range(len(seen.node.input)))
 
 
+def _has_no_labels(seen: Seen) -> bool:
+    return seen.may(lambda labels: not labels.size, 1)
+
+
+def _has_empty_kernel(seen: Seen) -> bool:
+    place = {"ConvInteger": 1, "QLinearConv": 3}.get(seen.node.op_type)
+    return place is not None and seen.may(lambda kernel: not kernel.size, place)
+
+
+def _overflows(seen: Seen) -> bool:
+    """Whether a Softplus in a recurrence may be given what exp has no f32 of."""
+
+    def holds(x: Any, weights: Any, recurrent: Any, y: Any, *others: Any) -> bool:
+        most = [np.abs(each).max(initial=0.0) for each in (x, y, *others)]
+        sums = [np.abs(each).sum(-1).max(initial=0.0) for each in (weights, recurrent)]
+        return not sums[0] * most[0] + sums[1] * max(most[1:]) + 2 * sum(most[2:]) < _LARGEST_EXPONENT
+
+    if not any(name.lower() == b"softplus" for name in seen.attributes.get("activations", ())):
+        return False
+    others = [place for place in (3, 5, 6) if seen.has(place)]  # the bias and the states
+    y = seen.result()
+    return y is None or seen.may(lambda x, w, r, *each: holds(x, w, r, y, *each), 0, 1, 2, *others)
+
+
 def _saturates(left: int, right: int) -> Callable[[Seen], str]:
     """A rule for products of u8 on the left of its kernel by i8 on the right."""
     return _when(
-        "adds two products in 16 bits, where the processor has no VNNI",
-        lambda s: s.may(lambda x, w: (x.dtype, w.dtype) == (np.uint8, np.int8), left, right),
+        "adds two products in 16 bits, where the processor has no VNNI, and reads outside of a kernel without elements",
+        lambda s: s.may(
+            lambda x, w: not x.size or not w.size or (x.dtype, w.dtype) == (np.uint8, np.int8), left, right
+        ),
     )
 
 
@@ -550,8 +600,8 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
     **dict.fromkeys(
         RECURRENT,
         _when(
-            "hands the parameters of activations out in another way",
-            lambda s: bool(s.attributes.keys() & {"activation_alpha", "activation_beta"}),
+            "hands the parameters of activations out in another way, and takes exp for Softplus, which overflows",
+            lambda s: bool(s.attributes.keys() & {"activation_alpha", "activation_beta"}) or _overflows(s),
         ),
     ),
     **dict.fromkeys(
@@ -566,9 +616,10 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
     "BatchNormalization": _when(
         "writes the running statistics over its operands", lambda s: bool(s.attributes.get("training_mode"))
     ),
-    **dict.fromkeys(
-        ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"),
-        _when("gives 0 for the mean of nothing", lambda s: s.may(lambda labels: not labels.size, 1)),
+    "NegativeLogLikelihoodLoss": _when("gives 0 for the mean of nothing", _has_no_labels),
+    "SoftmaxCrossEntropyLoss": _when(
+        "gives 0 for the mean of nothing, and numbers for scores that are none",
+        lambda s: _has_no_labels(s) or s.may(_is_special, 0),
     ),
     "Clip": _when(
         "takes the greatest number for a bound that is not there",

@@ -1,9 +1,9 @@
 """Foreign ONNX operators: how they run.
 
 Control flow and optionals are run here, over graphs, ZipMap, which onnx does not implement, and SequenceInsert,
-SplitToSequence and Slice, which it gets wrong; everything else by onnx's reference implementation, else by ONNX Runtime
-where that is there, and the other way around for `ai.onnx.ml`. Sequences are lists, maps are dicts, an empty optional
-is None and a full one its element, strings are arrays of objects.
+SplitToSequence, Slice and STFT, which it gets wrong; everything else by onnx's reference implementation, else by ONNX
+Runtime where that is there, and the other way around for `ai.onnx.ml`. Sequences are lists, maps are dicts, an empty
+optional is None and a full one its element, strings are arrays of objects.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,6 +24,7 @@ from ....ir.foreign import register_shaping
 from ....ir.graph import Graph, Node, Value
 from ....ir.op import Op
 from ....ir.ops import native
+from ....ir.ops.signal import stft
 from ....ir.ops.slicing import dynamic_slice
 from ....ir.types import DType, OptionalType, SequenceType, TensorType, Type
 from ..exporting.exporter import export_model
@@ -157,6 +158,15 @@ def _run_split_to_sequence(node: Node, operands: Sequence[Any]) -> Sequence[Any]
     return [list(np.split(x, ends, axis))]
 
 
+def _run_stft(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    """Spectra of frames that only running tells: onnx's implementation takes a window of another length than they."""
+    x, step, window, length = (*operands, None, None)[:4]
+    if length is None:
+        length = np.shape(x if window is None else window)[0 if window is not None else 1]
+    size, every = (int(np.asarray(each).reshape(())) for each in (length, step))
+    return [stft(x, window, frame_step=every, frame_length=size, onesided=bool(node.attrs.get("onesided", 1)))]
+
+
 def _chosen(node: Node, results: Sequence[Any]) -> list[Any]:
     """The results that the node has, when the model leaves some out."""
     return [results[place] for place, value in enumerate(results_in_place(node)) if value is not None]
@@ -171,6 +181,7 @@ _OWN: dict[str, Callable[[Node, Sequence[Any]], Sequence[Any]]] = {
     "onnx.SequenceInsert": _run_sequence_insert,
     "onnx.Slice": _run_slice,
     "onnx.SplitToSequence": _run_split_to_sequence,
+    "onnx.STFT": _run_stft,
     "ai.onnx.ml.ZipMap": _run_zip_map,
 }
 

@@ -5,7 +5,7 @@ import onnx
 import pytest
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.ir.builder import Builder
-from capgraph.ir.errors import UnsupportedError
+from capgraph.ir.errors import ShapeError, UnsupportedError
 
 from tests.frontends.onnx.ops.operator_cases import Case, hold, model_of, number
 from tests.frontends.onnx.ops.there_and_back import compare, evaluated, feeds_of, imported, op_names, reference
@@ -55,6 +55,24 @@ def test_what_only_running_tells_stays_foreign() -> None:
     for operator, inputs in (("DFT", (SIGNAL, number(8))), ("STFT", (WAVE, number(4), None, number(8)))):
         case = Case(operator, 17, inputs, (f"onnx.{operator}",))
         assert op_names(imported(model_of(case), native=False)) == [f"onnx.{operator}"]
+
+
+@pytest.mark.parametrize(("window", "length"), [(1, 8), (3, 8), (8, 3), (0, 0)])
+def test_a_window_that_is_no_frame_is_refused(window: int, length: int) -> None:
+    model = model_of(Case("STFT", 17, (WAVE, number(4), random(4, 8), number(8)), ("onnx.STFT",)))
+    model.graph.input[2].type.tensor_type.shape.dim[0].dim_param = "n"
+    graph = imported(model, native=False)
+    feeds = feeds_of(WAVE, number(4), random(4, 8), number(length))
+    feeds[model.graph.input[2].name] = np.ones(window, np.float32)
+    with pytest.raises(ShapeError, match="frames of"):
+        evaluated(graph, feeds)
+
+
+def test_spectra_of_frames_that_only_running_tells() -> None:
+    for inputs in ((WAVE, number(4), random(4, 8), number(8)), (WAVE, number(4), None, number(8))):
+        model = model_of(Case("STFT", 17, inputs, ("onnx.STFT",)))
+        feeds = feeds_of(*inputs)
+        compare(evaluated(imported(model, native=False), feeds), reference(model, feeds))
 
 
 def test_export_to_opset_19_keeps_the_axis_as_attribute() -> None:
