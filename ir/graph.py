@@ -415,7 +415,7 @@ class Graph:
         for use in old.uses:
             self._rewire(use, old, new)
 
-    def set_attrs(self, node: Node, **changes: AttrValue) -> None:
+    def set_attrs(self, node: Node, /, **changes: AttrValue) -> None:
         """Changes attributes of `node`; its result types must stay what they are."""
         self._own_node(node)
         attrs = node.op.complete_attrs({**node.attrs, **changes})

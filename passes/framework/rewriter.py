@@ -193,7 +193,7 @@ class Rewriter(Emitter):
         self.edits += 1
         self._drop_unused(old)
 
-    def set_attrs(self, node: Node, **changes: AttrValue) -> None:
+    def set_attrs(self, node: Node, /, **changes: AttrValue) -> None:
         """Changes attributes of `node`, whose result types stay."""
         before = node.attrs
         self.graph.set_attrs(node, **changes)

@@ -74,11 +74,14 @@ def test_exported_models_of_varying_sizes(name: str, tmp_path: Path) -> None:
     models.write(name, path, dynamic=True)
     graph = load_model(path).graph
     dynamic = {symbol: (1, MOST[symbol]) for symbol in input_symbols(graph)}
-    assert dynamic
+    if dynamic.keys() != MOST.keys():
+        pytest.skip(
+            f"torch.onnx of PyTorch {torch.__version__} writes {name} for one {', '.join(MOST.keys() - dynamic)}"
+        )
     buckets: Any = {symbol: (most,) for symbol, (_least, most) in dynamic.items()}
     with capgraph.optimize(path, executor="graph", device=DEVICE, dynamic=dynamic, buckets=buckets) as program:
         for batch, length in SIZES:
-            inputs = models.inputs(name, batch, length if "length" in dynamic else MOST["length"])
+            inputs = models.inputs(name, batch, length)
             check(program, inputs, np.asarray(evaluate_graph(graph, [inputs[value.name] for value in graph.inputs])[0]))
         check_recording(program, replayed=len(SIZES) - 1)
         assert program.stats().counters.padded_calls == len(SIZES) - 1

@@ -1,6 +1,8 @@
 from textwrap import dedent
 
 import pytest
+from capgraph.ir.builder import Builder
+from capgraph.ir.dims import parse_dim
 from capgraph.ir.equality import first_difference
 from capgraph.ir.errors import ShapeError
 from capgraph.ir.text.parser import parse
@@ -102,3 +104,12 @@ def test_a_second_run_finds_nothing() -> None:
     assert Pipeline(((each,),)).run(graph).changed
     assert not Pipeline(((each,),)).run(graph).changed
     assert str(each) == "specialize{B=2, T=3}"
+
+
+@pytest.mark.parametrize("name", ["self", "node"])
+def test_attributes_of_foreign_operators_have_any_name(name: str) -> None:
+    b = Builder()
+    x = b.input("x", "f32[B]")
+    graph = b.finish(b.foreign("aten.pool", [x], [x.type], {name: (parse_dim("2*B"), 3)}))
+    node = next(iter(specialize(graph, {"B": 2}).nodes))
+    assert node.attrs[name] == (4, 3)
