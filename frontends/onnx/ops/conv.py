@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ....ir.dims import Dim
+from ....ir.dims import Dim, ceil_div, dim_max
 from ....ir.errors import ModelError, UnsupportedError
 from ....ir.graph import Node, Value
 from ..context.dialect import Dialect
@@ -102,7 +102,13 @@ def _transposed_pads(
             sizes, wanted, kernel, strides, dilations, output_padding, strict=True
         )
     ]
-    return split_pads(mode, totals)
+    return _behind(totals) if mode == "NOTSET" else split_pads(mode, totals)
+
+
+def _behind(totals: Sequence[Dim]) -> tuple[Dim, ...]:
+    """As `split_pads`, but what a result has beyond all windows is behind them: both peers have it so."""
+    begins = tuple(dim_max(ceil_div(total, 2), 0) for total in totals)
+    return (*begins, *(total - begin for total, begin in zip(totals, begins, strict=True)))
 
 
 def import_col2im(ctx: ImportContext) -> Value:
@@ -220,7 +226,7 @@ def _is_told_by_size(node: Node) -> bool:
     if not node.output.tensor.is_static or not all(isinstance(pad, int) for pad in pads):
         return False
     totals = [begin + end for begin, end in zip(pads[:half], pads[half:], strict=True)]
-    return tuple(pads) == split_pads("NOTSET", totals)
+    return tuple(pads) == _behind(totals)
 
 
 def export_col2im(ctx: ExportContext, node: Node) -> None:

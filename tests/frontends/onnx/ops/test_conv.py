@@ -37,6 +37,7 @@ CASES = [
     Case(CONV_T, 22, (X, BACK), ("conv_transpose",), {"strides": [2, 2], "auto_pad": "VALID"}),
     Case(CONV_T, 22, (X, BACK, random(8, 3)), ("conv_transpose",), {"strides": [2, 2], "output_shape": [14, 11]}),
     Case(CONV_T, 22, (X, BACK), ("conv_transpose",), {"strides": [3, 3], "output_shape": [22, 17]}),
+    Case(CONV_T, 22, (X, BACK), ("conv_transpose",), {"strides": [3, 3], "output_shape": [23, 19]}),
     Case("ConvInteger", 10, (BYTES, BYTE_WEIGHT, ZERO), ("conv_integer",), {"group": 2, "pads": [1, 1, 0, 0]}),
     Case("ConvInteger", 10, (BYTES, BYTE_WEIGHT, ZERO), ("conv_integer",), {"group": 2, "auto_pad": "SAME_UPPER"}),
     Case(QCONV, 10, (BYTES, SCALE, ZERO, BYTE_WEIGHT, SCALE, ZERO, SCALE, ZERO), ("qlinear_conv",), {"group": 2}),
