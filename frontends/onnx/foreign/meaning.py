@@ -162,7 +162,7 @@ def _run_stft(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
     """Spectra of frames that only running tells: onnx's implementation takes a window of another length than they."""
     x, step, window, length = (*operands, None, None)[:4]
     if length is None:
-        length = np.shape(x if window is None else window)[0 if window is not None else 1]
+        length = np.shape(x)[1] if window is None else np.shape(window)[0]
     size, every = (int(np.asarray(each).reshape(())) for each in (length, step))
     return [stft(x, window, frame_step=every, frame_length=size, onesided=bool(node.attrs.get("onesided", 1)))]
 
