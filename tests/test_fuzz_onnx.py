@@ -167,6 +167,12 @@ _FOUND = [
         "(int8[N,2] x, int64[3,M] i) => (int8[?,?] y) { g = GatherND (x, i) y = Shrink <bias = 0.14250252> (g) }",
         {"x": np.array([[3, -3], [3, 2], [2, 5], [-1, 3]], np.int8), "i": np.array([[3], [3], [0]])},
     ),
+    (
+        13,
+        "(float[2] x, float[1,N] z, bool[3] c) => (float[?] y, float[?,?] v) "
+        "{ y = Compress (x, c) v = Compress <axis = 1> (z, c) }",
+        {"x": _ones(2), "z": _ones(1, 0), "c": np.array([False, False, False])},
+    ),
 ]
 
 
@@ -282,10 +288,10 @@ _GAPS = "kernel_shape = [2], dilations = [2]"
         *[
             (
                 "(float[N] x, bool[M] c) => (float[?] y) { y = Compress <axis = 0> (x, c) }",
-                {"x": _ones(count), "c": np.array([True, False])},
+                {"x": _ones(1), "c": np.array([True, is_beyond])},
                 judges,
             )
-            for count, judges in ((1, ""), (2, "OR"))
+            for is_beyond, judges in ((True, ""), (False, "OR"))
         ],
     ],
 )

@@ -7,7 +7,6 @@ from ..constant import Array
 from ..dims.constraints import require_equal
 from ..op import ANY, BOOLS, FRESH, I64, NUMBERS, Op, Trait, op
 from ..types import DType, TensorType
-from .indexing import at_most
 from .rules import normal_axis, require_one_element, require_rank
 
 F32 = frozenset({DType.F32})
@@ -20,17 +19,15 @@ def compress_type(x: TensorType, condition: TensorType, *, axis: int | None) -> 
     """A new size along `axis`; without one a vector of a new size."""
     require_rank(condition, 1, "the condition of compress")
     if axis is None:
-        at_most(condition.dims[0], x.size, "compress takes one condition for each element")
         return x.with_shape((FRESH,))
     where = normal_axis(axis, x.rank)
-    at_most(condition.dims[0], x.dims[where], f"compress takes one condition for each slice of axis {where}")
     return x.with_shape((*x.dims[:where], FRESH, *x.dims[where + 1 :]))
 
 
 def compress(x: Array, condition: Array, *, axis: int | None) -> Array:
     """The slices of `x` along `axis` (elements in row-major order without one) where `condition` holds.
 
-    A condition shorter than the axis leaves out the rest (ONNX Compress).
+    A condition shorter than the axis leaves out the rest, what is longer has to be false (ONNX Compress).
     """
     chosen = np.flatnonzero(condition)
     return np.take(x.reshape(-1), chosen) if axis is None else np.take(x, chosen, axis)

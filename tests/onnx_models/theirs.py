@@ -229,10 +229,10 @@ def _cuts_blocks(seen: Seen) -> bool:
     return seen.may(lambda x: bool(x.shape[1] % (block * block)), 0)
 
 
-def _is_long(seen: Seen) -> bool:
-    """Whether a condition of Compress is longer than the axis."""
+def _chooses_beyond(seen: Seen) -> bool:
+    """Whether a condition of Compress holds behind the end of the axis."""
     axis = seen.attributes.get("axis")
-    return seen.may(lambda x, chosen: chosen.size > (x.size if axis is None else x.shape[axis]), 0, 1)
+    return seen.may(lambda x, chosen: chosen[x.size if axis is None else x.shape[axis] :].any(), 0, 1)
 
 
 def _pads_strings(seen: Seen) -> bool:
@@ -427,7 +427,6 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
         "takes scales and biases of other channels",
         lambda s: s.may(lambda x, scale, bias: {x.shape[1]} != {scale.size, bias.size}, 0, 1, 2),
     ),
-    "Compress": _when("takes conditions longer than the axis", _is_long),
 }
 
 
@@ -575,7 +574,7 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
     "GatherND": _when("passes over indices into nothing, and over batches of other sizes", _gathers_elsewhere),
     **dict.fromkeys(("ArgMax", "ArgMin"), _when("finds a place in nothing", lambda s: s.may(lambda x: not x.size, 0))),
     "MaxUnpool": _when("takes indices for those of the shape that is asked for", lambda s: s.has(2)),
-    "Compress": _when("takes conditions longer than the axis", _is_long),
+    "Compress": _when("passes over conditions that hold behind the end of the axis", _chooses_beyond),
     "Concat": _when("takes empty tensors of any shape", _concatenates_empty),
     "ConcatFromSequence": _when("takes empty tensors of any shape", _concatenates_empty),
     "NonZero": _when(

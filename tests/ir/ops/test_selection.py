@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from capgraph.ir.dims import symbol
-from capgraph.ir.errors import ShapeError, TypeRuleError
+from capgraph.ir.errors import TypeRuleError
 from capgraph.ir.graph import Graph
 from capgraph.ir.op import FRESH, Trait
 from capgraph.ir.ops import FAMILIES, native
@@ -41,14 +41,12 @@ def test_sizes_known_only_after_running_become_new_symbols() -> None:
 def test_compress_is_as_numpy(shape: tuple[int, ...], data: st.DataObject) -> None:
     x = numbered(shape)
     axis = data.draw(st.none() | st.integers(-len(shape), len(shape) - 1))
-    count = data.draw(st.integers(0, x.size if axis is None else shape[axis]))
-    condition = data.draw(hnp.arrays(np.bool_, count))
+    condition = data.draw(hnp.arrays(np.bool_, st.integers(0, 5)))
+    condition[x.size if axis is None else shape[axis] :] = False
     assert_same(only("compress", x, condition, axis=axis), np.compress(condition, x, axis))
 
 
-def test_compress_takes_no_more_conditions_than_slices() -> None:
-    with pytest.raises(ShapeError, match="one condition for each slice"):
-        only("compress", np.zeros((2, 3)), np.ones(3, dtype=bool), axis=0)
+def test_compress_takes_a_vector_of_conditions() -> None:
     with pytest.raises(TypeRuleError, match="rank 1"):
         only("compress", np.zeros((2, 3)), np.ones((1, 1), dtype=bool))
 
