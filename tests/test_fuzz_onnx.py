@@ -173,6 +173,12 @@ _FOUND = [
         "{ y = Compress (x, c) v = Compress <axis = 1> (z, c) }",
         {"x": _ones(2), "z": _ones(1, 0), "c": np.array([False, False, False])},
     ),
+    (
+        18,
+        "(float[2,3] x, int64[N] p) => (float[?,?] y) "
+        '{ a = Constant <value = int32[1] {1}> () i = Identity (a) y = Pad (x, p, "", i) }',
+        {"x": _ones(2, 3), "p": np.array([1, 2])},
+    ),
 ]
 
 

@@ -16,7 +16,7 @@ from ....ir.dims import Dim, SymDim, parse_dim, symbols
 from ....ir.errors import ModelError, ShapeError, UnsupportedError
 from ....ir.graph import Value
 from ....ir.op import FRESH
-from ....ir.types import OptionalType, SequenceType, TensorType, Type, type_symbols
+from ....ir.types import DType, OptionalType, SequenceType, TensorType, Type, type_symbols
 from ..context.import_context import ImportContext
 from ..exporting.foreign_nodes import OWN_ATTRIBUTES, foreign_op
 from ..schemas import schema_of, unchanged_span
@@ -28,6 +28,8 @@ _MAX_VERSION = 2**31
 _WELL_INFERRED = ("", "ai.onnx", "com.microsoft")
 """Domains whose inference leaves out only shapes that depend on data, which models often state wrongly for outputs."""
 
+_AXES = 3
+
 _MAX_DATA = 4096  # elements of a constant operand that shape inference is shown
 
 
@@ -37,6 +39,8 @@ _MAX_DATA = 4096  # elements of a constant operand that shape inference is shown
 def import_foreign(ctx: ImportContext, domain: str) -> Sequence[Value | None]:
     """A foreign node for the operator. Raises `UnsupportedError` when its result types cannot be found out."""
     places = [place for place, name in enumerate(ctx.proto.output) if name]
+    if not domain and ctx.op_type == "Pad":
+        _widen_axes(ctx)
     attrs, captured = _attributes(ctx)
     types = _result_types(ctx, domain, attrs, places)
     span = unchanged_span(ctx.op_type, ctx.version, domain)
@@ -47,6 +51,14 @@ def import_foreign(ctx: ImportContext, domain: str) -> Sequence[Value | None]:
     node = ctx.node(op, (*_own_inputs(ctx), *captured), attrs, types)
     by_place = dict(zip(places, node.outputs, strict=True))
     return [by_place.get(place) for place in range(len(ctx.proto.output))]
+
+
+def _widen_axes(ctx: ImportContext) -> None:
+    """Makes known axes of Pad i64: onnx finds those of i32 wrong, which the standard allows."""
+    axes = ctx.array(_AXES)
+    if axes is not None:
+        wide = ctx.constant(axes, DType.I64)
+        ctx.inputs = (*ctx.inputs[:_AXES], wide)
 
 
 def _own_inputs(ctx: ImportContext) -> list[Value | None]:
