@@ -13,8 +13,9 @@ from tests.onnx_models.comparing import compared, peers_of
 from tests.onnx_models.draw import value_of
 from tests.onnx_models.judging import difference
 from tests.onnx_models.parts import all_nodes
+from tests.onnx_models.peers import run_runtime
 from tests.onnx_models.registry import RECIPES
-from tests.onnx_models.rounding import is_rounding
+from tests.onnx_models.rounding import contents, is_rounding
 from tests.onnx_models.theirs import is_inexact
 
 NOT_DRAWN = {"Constant", "ImageDecoder"}
@@ -299,11 +300,26 @@ _GAPS = "kernel_shape = [2], dilations = [2]"
             )
             for is_beyond, judges in ((True, ""), (False, "OR"))
         ],
+        *[
+            (
+                "(float[N,M,0] x, int64[2,4,0] i) => (float[?,?,?] y) { y = GatherElements <axis = 1> (x, i) }",
+                {"x": _ones(count, 3, 0), "i": _ones(2, 4, 0, dtype=np.int64)},
+                judges,
+            )
+            for count, judges in ((1, ""), (2, "OR"))
+        ],
     ],
 )
 def test_who_is_a_judge(text: str, inputs: dict[str, Any], judges: str) -> None:
     model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 22]> found {text}')
     assert "".join(sorted(peers_of(Case(0, model, [inputs])).judges_of(0, 0))) == judges
+
+
+def test_what_runtime_gets_wrong_is_the_reference_evaluators() -> None:
+    text = "(float[4,4,0] x) => (float[?,?] y) { y = ReduceMax <keepdims = 0, axes = [-3]> (x) }"
+    case = _case(text, {"x": _ones(4, 4, 0)}, 12)
+    assert run_runtime(case.model.SerializeToString(), case.calls[0])[0].shape == (4, 4, 0)
+    assert contents(case.model, case.calls[0])["y"].shape == (4, 0)
 
 
 @pytest.mark.parametrize(("rounds", "judged"), [(0, []), (1, [0, 1])])

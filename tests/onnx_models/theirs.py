@@ -69,6 +69,12 @@ def runtime_is_wrong(model: onnx.ModelProto, known: Known | None = None) -> str:
     return next((why for node in _seen(model, known) if (why := _runtime(node))), "")
 
 
+def runtime_alone_is_wrong(node: NodeProto, opset: int, known: Known) -> bool:
+    """Whether ONNX Runtime gets a node wrong that onnx's reference evaluator gets right."""
+    seen = Seen(node, opset, known, {a.name: helper.get_attribute_value(a) for a in node.attribute})
+    return bool(_runtime(seen)) and not _reference(seen)
+
+
 def is_open(model: onnx.ModelProto, known: Known | None = None) -> str:
     """Why the standard leaves open what the model gives; empty where it does not."""
     return next((why for node in _seen(model, known) if (why := _open(node))), "")
@@ -233,6 +239,19 @@ def _chooses_beyond(seen: Seen) -> bool:
     """Whether a condition of Compress holds behind the end of the axis."""
     axis = seen.attributes.get("axis")
     return seen.may(lambda x, chosen: chosen[x.size if axis is None else x.shape[axis] :].any(), 0, 1)
+
+
+def _gathers_nothing(seen: Seen) -> bool:
+    """Whether a GatherElements has no indices, and they do not suit what it gathers from."""
+
+    def holds(x: Any, places: Any) -> bool:
+        axis = seen.attributes.get("axis", 0)
+        if x.ndim != places.ndim or not -x.ndim <= axis < x.ndim:
+            return True
+        pairs = enumerate(zip(x.shape, places.shape, strict=True))
+        return any(size < count for place, (size, count) in pairs if place != axis % x.ndim)
+
+    return seen.may(lambda x, places: not places.size and holds(x, places), 0, 1)
 
 
 def _pads_strings(seen: Seen) -> bool:
@@ -420,6 +439,7 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
         "takes windows of other lengths than frames",
         lambda s: s.has(2) and s.has(3) and s.may(lambda window, length: window.size != length.reshape(-1)[0], 2, 3),
     ),
+    "GatherElements": _when("takes any operands where there are no indices", _gathers_nothing),
     "GridSample": _when(
         "takes grids of another batch", lambda s: s.may(lambda x, grid: x.shape[0] != grid.shape[0], 0, 1)
     ),
