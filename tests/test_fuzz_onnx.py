@@ -308,6 +308,18 @@ _GAPS = "kernel_shape = [2], dilations = [2]"
             )
             for count, judges in ((1, ""), (2, "OR"))
         ],
+        *[
+            (
+                f"({ty}[1] x) => (string[?] y) {{ s = Cast <to = 8> (x) y = {node} }}",
+                {"x": _ones(1, dtype=dtype)},
+                judges,
+            )
+            for ty, dtype, node, judges in (
+                ("float", np.float32, "Identity (s)", "OR"),
+                ("float", np.float32, "StringConcat (s, s)", ""),
+                ("int64", np.int64, "StringConcat (s, s)", "OR"),
+            )
+        ],
     ],
 )
 def test_who_is_a_judge(text: str, inputs: dict[str, Any], judges: str) -> None:

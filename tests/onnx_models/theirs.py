@@ -18,6 +18,15 @@ from tests.onnx_models.draw import Value, names_read
 from tests.onnx_models.parts import all_nodes
 
 RECURRENT = {"GRU", "LSTM", "RNN"}
+_OF_LETTERS = {
+    "Equal",
+    "RegexFullMatch",
+    "StringConcat",
+    "StringNormalizer",
+    "StringSplit",
+    "TfIdfVectorizer",
+    "Unique",
+}
 Known = Mapping[str, Value]
 _SMALL_BIAS = 1e-2
 _LARGEST_EXPONENT = 88
@@ -77,7 +86,10 @@ def runtime_alone_is_wrong(node: NodeProto, opset: int, known: Known) -> bool:
 
 def is_open(model: onnx.ModelProto, known: Known | None = None) -> str:
     """Why the standard leaves open what the model gives; empty where it does not."""
-    return next((why for node in _seen(model, known) if (why := _open(node))), "")
+    nodes = _seen(model, known)
+    if any(map(_looks_into_strings, nodes)) and any(_writes_strings(node, _is_float) for node in nodes):
+        return "nothing says in which digits numbers are written"
+    return next((why for node in nodes if (why := _open(node))), "")
 
 
 def _seen(model: onnx.ModelProto, known: Known | None) -> list[Seen]:
@@ -492,11 +504,18 @@ def _is_float(x: Any) -> bool:
     return x.dtype.kind == "f" or x.dtype == ml_dtypes.bfloat16
 
 
-def _writes_truth(seen: Seen) -> bool:
-    """Whether truth values become strings."""
+def _writes_strings(seen: Seen, holds: Callable[[Any], bool]) -> bool:
+    """Whether what is such becomes strings."""
+    if seen.node.op_type not in ("Cast", "CastLike"):
+        return False
     to_strings = seen.attributes.get("to") == onnx.TensorProto.STRING
     is_string = seen.may(lambda like: like.dtype.kind in "OU", 1) if seen.node.op_type == "CastLike" else to_strings
-    return is_string and seen.may(lambda x: x.dtype == np.bool_, 0)
+    return is_string and seen.may(holds, 0)
+
+
+def _looks_into_strings(seen: Seen) -> bool:
+    """Whether a result hangs on the letters of strings."""
+    return seen.node.op_type in _OF_LETTERS and seen.may(lambda x: x.dtype.kind in "OU", 0)
 
 
 def _exceeds(bits: int) -> Callable[[Seen], bool]:
@@ -612,7 +631,10 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
         ("AveragePool", "LpPool", "MaxPool"),
         _when(_WIDE, lambda s: not s.attributes.get("ceil_mode") and _sticks_out(s)),
     ),
-    **dict.fromkeys(("Cast", "CastLike"), _when("writes 0 and 1 for False and True", _writes_truth)),
+    **dict.fromkeys(
+        ("Cast", "CastLike"),
+        _when("writes 0 and 1 for False and True", lambda s: _writes_strings(s, lambda x: x.dtype == np.bool_)),
+    ),
     "Gemm": _when("leaves beta out where nothing is summed", lambda s: s.may(lambda x: not x.size, 0)),
     "MatMul": _multiplies_nothing(0, 1),
     "Loop": _when("gives the strings of the first round alone", _scans_strings),
