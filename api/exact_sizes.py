@@ -23,7 +23,7 @@ from .ir.notices import Notices
 from .ir.types import TensorType
 
 Shapes = dict[str, tuple[int, ...]]
-_Key = tuple[tuple[str, tuple[int, ...]], ...]
+_Key = tuple[bool, tuple[tuple[str, tuple[int, ...]], ...]]
 MOST_PROGRAMS = 8
 """Programs for sizes that are kept; one that was not used for longest goes first."""
 
@@ -65,10 +65,21 @@ class ExactSizes:
 
         Raises as `run` does.
         """
-        return self._run(inputs, self._untold[0]) if self._untold and self._broken(inputs) is None else None
+        if not self._untold:
+            return None
+        broken = self._broken(inputs)
+        with self._lock:
+            is_refused = broken is None or self._programs.get(self._key(self._shapes(inputs), broken)) is None
+        return self._run(inputs, self._untold[0]) if is_refused else None
+
+    def _shapes(self, inputs: Mapping[str, Any]) -> Shapes:
+        return {name: _shape_of(inputs[name]) for name in self._tensors if name in inputs}
+
+    def _key(self, shapes: Shapes, broken: Constraint) -> _Key:
+        return (broken in self._untold, tuple(shapes.items()))
 
     def _run(self, inputs: Mapping[str, Any], broken: Constraint) -> dict[str, Any] | None:
-        shapes = {name: _shape_of(inputs[name]) for name in self._tensors if name in inputs}
+        shapes = self._shapes(inputs)
         with self._lock:
             program = self._kept(shapes, broken)
             if program is None:
@@ -124,7 +135,7 @@ class ExactSizes:
         return next((each for each in self._assumed if not each.holds(sizes)), None)
 
     def _kept(self, shapes: Shapes, broken: Constraint) -> Any | None:
-        key = tuple(shapes.items())
+        key = self._key(shapes, broken)
         if key in self._programs:
             self._programs.move_to_end(key)
             return self._programs[key]
@@ -149,13 +160,14 @@ class ExactSizes:
     def _made_for(self, shapes: Shapes, broken: Constraint) -> Any:
         """The program for shapes, or where a branch not taken may refuse them: for those where a 1 met another size.
 
-        Where it refuses these too, it is for those alone that `broken` tells of.
+        Where it refuses these too, it is for those alone that `broken` tells of, or all that only running tells.
         """
         places = [(name, source, axis) for name, source, axis in self._places if axis < len(shapes.get(source, ()))]
         sizes = {name: shapes[source][axis] for name, source, axis in places}
         met = [each for each in self._assumed if _is_met_by_1(each, sizes)]
         chosen = [shapes]
-        for group in (met, [broken]):
+        last = self._untold if broken in self._untold else [broken]
+        for group in ([*met, *self._untold] if met else [], met, last):
             wanted = frozenset[str]().union(*(each.symbols for each in group))
             fewer = {source: shapes[source] for name, source, _ in places if name in wanted}
             if group and fewer not in chosen:

@@ -125,8 +125,8 @@ def test_they_are_counted() -> None:
 
 
 RANKS = """net (float[N, M] x) => (float[K] y) {
-  c = Constant <value = bool[3] {0, 1, 1}> ()
-  unread = Compress <axis = 0> (x, c)
+  k = Constant <value = int64[1] {3}> ()
+  unread, places = TopK <axis = 0> (x, k)
   y = Squeeze (x)
 }"""
 
@@ -136,7 +136,7 @@ RANKS = """net (float[N, M] x) => (float[K] y) {
 def test_sizes_that_give_another_rank_and_that_the_model_cannot_have_are_refused(executor: str) -> None:
     program = capgraph.optimize(model(RANKS), executor=executor, **_options(executor))
     assert program.run({"x": np.ones((4, 3), np.float32)})["y"].shape == (4, 3)
-    with pytest.raises(capgraph.CapgraphError, match="compress"):
+    with pytest.raises(capgraph.CapgraphError, match="top_k"):
         program.run({"x": np.ones((1, 3), np.float32)})
 
 
@@ -230,3 +230,36 @@ def test_branches_not_taken_may_refuse_sizes_of_another_rank(executor: str) -> N
     assert found["d"].shape == (2, 2)
     with pytest.raises(capgraph.CapgraphError):
         program.run({"x": x, "a": a, "b": b, "yes": np.array(True)})
+
+
+TOLD_LATE = """net (float[2, N] a, int64[1] k, float[2, M] b, float[P, 3] x, float[Q, 3] z, float[W] w, bool yes)
+=> (float[?, ?] c, float[?, ?] d, float[?, ?] g) <float[2, 3] rows = {1, 2, 3, 4, 5, 6}> {
+  t, i = TopK(a, k)
+  c = Add(t, b)
+  g = Add(x, z)
+  d = If(yes)<then_branch = one () => (float[?, ?] e) { e = Add(rows, w) },
+              else_branch = two () => (float[?, ?] f) { f = Identity(rows) }>
+}"""
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.filterwarnings("ignore::capgraph.ir.notices.CapgraphWarning")
+def test_a_size_that_running_tells_may_be_1_where_a_branch_refuses_others(executor: str, rows: int) -> None:
+    program = capgraph.optimize(model(TOLD_LATE), executor=executor)
+    call = {
+        "a": np.ones((2, 3), np.float32),
+        "k": np.array([1]),
+        "b": np.ones((2, 4), np.float32),
+        "x": np.ones((rows, 3), np.float32),
+        "z": np.ones((2, 3), np.float32),
+        "w": np.ones(2, np.float32),
+        "yes": np.array(False),
+    }
+    for _ in range(2):
+        found = program.run(call)
+        assert found["c"].tolist() == [[2] * 4] * 2
+        assert found["g"].tolist() == [[2] * 3] * 2
+        assert found["d"].shape == (2, 3)
+    with pytest.raises(capgraph.CapgraphError):
+        program.run({**call, "yes": np.array(True)})
