@@ -101,7 +101,8 @@ def calls(certificate: Certificate, values: Sequence[Value], padded: int) -> Ite
     """Real sizes from the least on; other dims small, and once as small as they may be."""
     symbol, least = certificate.symbol, certificate.least
     of_calls = sizes_of_calls(certificate)
-    names = sorted(frozenset[str]().union(of_calls, *(type_symbols(value.type) for value in values)))
+    facts = (_symbols_of(certificate.facts[value]) for value in values)
+    names = sorted(frozenset[str]().union(of_calls, *(type_symbols(value.type) for value in values), *facts))
     sizes = dict(zip((name for name in names if name != symbol), (OTHER_SIZES[i % 3] for i in count()), strict=False))
     smallest = {name: least if name in of_calls else size for name, size in sizes.items()}
     reals = dict.fromkeys((least, 1, padded - 1, padded))
@@ -112,6 +113,13 @@ def calls(certificate: Certificate, values: Sequence[Value], padded: int) -> Ite
         sizes = {**others, symbol: real}
         if _is_call(certificate.graph, sizes):
             yield Trial(sizes, {**others, symbol: padded}, 0, 0, certificate.fills)
+
+
+def _symbols_of(fact: Fact) -> frozenset[str]:
+    """The symbols that a fact speaks of: those of a bound need not be in the shape of what it bounds."""
+    tails = [dim for tail in fact.tails if tail is not None for dim in (tail.outer, tail.extent, tail.inner)]
+    dims = [dim for dim in (fact.most, fact.real_extent, *tails) if dim is not None]
+    return frozenset[str]().union(*map(symbols, dims), *map(_symbols_of, (*fact.rows, *fact.columns)))
 
 
 def _is_integer(value: Value) -> bool:

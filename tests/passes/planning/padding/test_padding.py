@@ -197,3 +197,13 @@ def test_the_proof_names_each_node_and_its_rule() -> None:
     proof = padding_safety(graph, "B").proof
     assert proof[0].startswith("%a = gemm(%v, %x, _): ")
     assert all(line.split(": ", 1)[1] for line in proof)
+
+
+def test_bounds_may_speak_of_sizes_that_no_shape_has() -> None:
+    graph = parse("""graph @main(%x: f32[N, 3], %c: bool[N], %z: f32[B]) {
+      %s: f32[u0, 3] = compress(%x, %c) {axis = 0}
+      %d: f32[u1], %i: i64[u2], %v: i64[3*u0], %n: i64[u3] = unique(%s)
+      %p: i64[2], %q: i64[0] = split(%i) {axis = 0, sizes = [2, 0]}
+      return %p, %z
+    }""")
+    assert padding_safety(graph, "B", largest=8).is_safe
