@@ -56,7 +56,7 @@ def tried(task: str, first: int) -> Iterator[Outcome | None]:
         case = drawn_case(seed, operator or None)
         theirs = None if case is None else peers_of(case)
         if theirs is not None:
-            _ = theirs.known  # node after node, which may end the process as well
+            _ = theirs.known, theirs.calls or theirs.is_valid  # which may end the process as well
         yield None
         yield Outcome(seed, "not drawn") if case is None or theirs is None else outcome_of(case, theirs)
 

@@ -17,6 +17,7 @@ from tests.onnx_models.peers import run_runtime
 from tests.onnx_models.registry import RECIPES
 from tests.onnx_models.rounding import contents, is_rounding
 from tests.onnx_models.theirs import is_inexact
+from tests.onnx_models.ways import breaks_what_was_taken
 
 NOT_DRAWN = {"Constant", "ImageDecoder"}
 """What other recipes make on their way, and what needs pictures."""
@@ -332,6 +333,14 @@ def test_what_runtime_gets_wrong_is_the_reference_evaluators() -> None:
     case = _case(text, {"x": _ones(4, 4, 0)}, 12)
     assert run_runtime(case.model.SerializeToString(), case.calls[0])[0].shape == (4, 4, 0)
     assert contents(case.model, case.calls[0])["y"].shape == (4, 0)
+
+
+@pytest.mark.parametrize(("columns", "breaks"), [(1, True), (2, False)])
+def test_sizes_that_a_model_cannot_have_break_what_was_taken(columns: int, breaks: bool) -> None:
+    case = _case(
+        "(float[2,N] x) => (int64[] y) { t = Transpose (x) s = Squeeze (t) y = ArgMin <axis = 1> (s) }", {}, 15
+    )
+    assert breaks_what_was_taken(case.model.SerializeToString(), {"x": _ones(2, columns)}) is breaks
 
 
 @pytest.mark.parametrize(("rounds", "judged"), [(0, []), (1, [0, 1])])

@@ -72,6 +72,11 @@ class Peers:
         )
 
     @cached_property
+    def is_valid(self) -> bool:
+        """Whether onnx finds nothing wrong with the model."""
+        return _is_valid(self.case.model)
+
+    @cached_property
     def parts(self) -> list[Case]:
         """The case cut down to each of its outputs."""
         return [part_of(self.case, place) for place in range(len(self.case.model.graph.output))]
@@ -130,7 +135,7 @@ def compared(case: Case, chosen: Sequence[str] = ways.WAYS, theirs: Peers | None
     began = time.thread_time()
     outcome = Outcome(case.seed, "fine", operators=operators_of(case.model), opset=case.opset)
     theirs = peers_of(case) if theirs is None else theirs
-    if not theirs.calls and not _is_valid(case.model):
+    if not theirs.calls and not theirs.is_valid:
         outcome.kind = "invalid"
         return outcome
     graph = attempt(lambda: ways.read(case.model.SerializeToString()))

@@ -34,6 +34,7 @@ _CROP = b"tf_crop_and_resize"
 _F32_STEP = 1e-6
 _SCORES = 3  # which result of Attention they are
 _WIDE = "takes windows that stick out"
+_NO_AXIS = "takes an axis of a scalar, which has none"
 
 
 @dataclass(frozen=True)
@@ -105,8 +106,19 @@ def _seen(model: onnx.ModelProto, known: Known | None) -> list[Seen]:
     ]
 
 
+def _reduces_a_scalar(seen: Seen) -> bool:
+    """Whether a reduction is along an axis of what has none."""
+    op, x = seen.node.op_type, seen.content(0)
+    if not (op.startswith("Reduce") or op in ("ArgMax", "ArgMin")) or np.ndim(x) or x is None:
+        return False
+    axes = seen.attributes.get("axes", seen.content(1))
+    return op.startswith("Arg") or (axes is not None and np.size(axes) > 0)
+
+
 def _reference(seen: Seen) -> str:
     node, given = seen.node, seen.attributes
+    if _reduces_a_scalar(seen):
+        return _NO_AXIS
     if node.op_type in RECURRENT:
         return _recurrent(node, given)
     rule = _OF_REFERENCE.get(node.op_type)
@@ -463,6 +475,8 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
 
 
 def _runtime(seen: Seen) -> str:
+    if _reduces_a_scalar(seen):
+        return _NO_AXIS
     rule = _OF_RUNTIME.get(seen.node.op_type)
     return rule(seen) if rule is not None else ""
 
