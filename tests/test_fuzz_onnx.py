@@ -281,6 +281,59 @@ _GAPS = "kernel_shape = [2], dilations = [2]"
         ],
         *[
             (
+                f"(double[1,1,4,5] x) => (double[?,?,?,?] y) {{ y = MaxPool <kernel_shape = [3, 3], {given}> (x) }}",
+                {"x": _ones(1, 1, 4, 5, dtype=np.float64)},
+                judges,
+            )
+            for given, judges in (
+                ("pads = [1, 2, 0, 1]", "O"),
+                ("pads = [1, 2, 2, 1]", "OR"),
+                ("pads = [1, 2, 0, 1], strides = [1, 2]", "OR"),
+                ("pads = [1, 1, 1, 1], ceil_mode = 1", "O"),
+            )
+        ],
+        (
+            "(float[1,1,5] x) => (float[?,?,?] y) { y = MaxPool <kernel_shape = [2], pads = [0, 1]> (x) }",
+            {"x": _ones(1, 1, 5)},
+            "O",
+        ),
+        *[
+            (
+                '(float[N] x, int64[2] p) => (float[?] y) { y = Pad <mode = "edge"> (x, p) }',
+                {"x": _ones(size), "p": np.array([1, -1])},
+                judges,
+            )
+            for size, judges in ((0, ""), (2, "O"))
+        ],
+        *[
+            (
+                "(float[1,1,1,N] x, float[1,1,M] c) => (float[?,?,?,?] y) "
+                f"{{ y = RotaryEmbedding <rotary_embedding_dim = {part}> (x, c, c) }}",
+                {"x": _ones(1, 1, 1, size), "c": _ones(1, 1, (part or size) // 2)},
+                judges,
+            )
+            for size, part, judges in ((4, 0, "OR"), (5, 4, "OR"), (5, 0, ""))
+        ],
+        *[
+            (
+                f'(float[2,3,2] x, int64[N,M] l) => (float[?,?] y) {{ y = {loss} <reduction = "none"> (x, l) }}',
+                {"x": np.tile(_ones(3)[:, None], (2, 1, 2)), "l": np.zeros((2, count), np.int64)},
+                judges,
+            )
+            for loss in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
+            for count, judges in ((2, "OR"), (1, ""))
+        ],
+        *[
+            (
+                "(double[1,2,3] x, double[C] s) => (double[?,?,?] y) { y = GroupNormalization <num_groups = 2, "
+                "stash_type = 11> (x, s, s) }",
+                {"x": _ones(1, 2, 3, dtype=np.float64), "s": _ones(count, dtype=np.float64)},
+                judges,
+            )
+            for count, judges in ((2, "OR"), (1, ""))
+        ],
+        *[
+            (
                 "(float[N] x, bool[M] c) => (float[?] y) { y = Compress <axis = 0> (x, c) }",
                 {"x": _ones(count), "c": np.array([True, False])},
                 judges,
@@ -290,7 +343,7 @@ _GAPS = "kernel_shape = [2], dilations = [2]"
     ],
 )
 def test_who_is_a_judge(text: str, inputs: dict[str, Any], judges: str) -> None:
-    model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 22]> found {text}')
+    model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 23]> found {text}')
     assert "".join(sorted(peers_of(Case(0, model, [inputs])).judges_of(0, 0))) == judges
 
 
