@@ -1,10 +1,10 @@
 """What a peer is known to get wrong, so that it is no judge of what hangs on it: each with what the standard says.
 
-A rule looks at a node and, where it is known, at what its operands hold: within bodies and functions it is not.
+A rule looks at a node and, where it is known, at what its operands hold: within bodies that are not branches it is not.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from capgraph.ir.errors import ShapeError
 from onnx import NodeProto, helper
 
 from tests.onnx_models.draw import Value, names_read
-from tests.onnx_models.parts import all_nodes
+from tests.onnx_models.parts import all_nodes, taken
 
 RECURRENT = {"GRU", "LSTM", "RNN"}
 Known = Mapping[str, Value]
@@ -36,7 +36,7 @@ class Seen:
     known: Known | None
     attributes: dict[str, Any] = field(default_factory=dict)
     read: frozenset[str] = frozenset()
-    """What any node around it reads, or the model gives."""
+    """What any node reads, or the model or a body gives."""
 
     def has(self, place: int) -> bool:
         """Whether there is such an operand."""
@@ -69,6 +69,11 @@ def runtime_is_wrong(model: onnx.ModelProto, known: Known | None = None) -> str:
     return next((why for node in _seen(model, known) if (why := _runtime(node))), "")
 
 
+def prefers_reference(model: onnx.ModelProto, known: Known) -> bool:
+    """Whether of the two peers only the reference may be right."""
+    return bool(runtime_is_wrong(model, known)) and not reference_is_wrong(model, known)
+
+
 def is_open(model: onnx.ModelProto, known: Known | None = None) -> str:
     """Why the standard leaves open what the model gives; empty where it does not."""
     return next((why for node in _seen(model, known) if (why := _open(node))), "")
@@ -76,15 +81,27 @@ def is_open(model: onnx.ModelProto, known: Known | None = None) -> str:
 
 def _seen(model: onnx.ModelProto, known: Known | None) -> list[Seen]:
     opset = int(model.opset_import[0].version)
-    outer = list(model.graph.node)
-    bodies = [a.g.node for node in outer for a in node.attribute]
-    inner = all_nodes([node for nodes in (*bodies, *(f.node for f in model.functions)) for node in nodes])
-    read = frozenset(each.name for each in model.graph.output).union(*map(names_read, outer))
+    seen = _with_bodies(model.graph.node, known)
+    seen += [(node, None) for function in model.functions for node in all_nodes(function.node)]
+    graphs = (model.graph, *(a.g for node, _ in seen for a in node.attribute))
+    read = frozenset(each.name for graph in graphs for each in graph.output)
+    read = read.union(*(names_read(node) for node, _ in seen))
     return [
         Seen(node, opset, content, {a.name: helper.get_attribute_value(a) for a in node.attribute}, read)
-        for nodes, content in ((outer, known), (inner, None))
-        for node in nodes
+        for node, content in seen
     ]
+
+
+def _with_bodies(nodes: Iterable[NodeProto], known: Known | None) -> list[tuple[NodeProto, Known | None]]:
+    """The nodes and those of their bodies with what is known there; of an If those that are run, where it is known."""
+    found: list[tuple[NodeProto, Known | None]] = []
+    for node in nodes:
+        found.append((node, known))
+        if node.op_type == "If" and known is not None and node.input[0] in known:
+            found += _with_bodies(taken(node, known[node.input[0]].content).node, known)
+        else:
+            found += [(each, None) for attribute in node.attribute for each in all_nodes(attribute.g.node)]
+    return found
 
 
 def _reference(seen: Seen) -> str:
