@@ -15,7 +15,7 @@ from tests.onnx_models.judging import difference
 from tests.onnx_models.parts import all_nodes
 from tests.onnx_models.peers import run_runtime
 from tests.onnx_models.registry import RECIPES
-from tests.onnx_models.rounding import contents, is_rounding
+from tests.onnx_models.rounding import contents, is_rounding, jumps
 from tests.onnx_models.theirs import is_inexact
 from tests.onnx_models.ways import breaks_what_was_taken
 
@@ -295,6 +295,59 @@ _GAPS = "kernel_shape = [2], dilations = [2]"
         ],
         *[
             (
+                f"(double[1,1,4,5] x) => (double[?,?,?,?] y) {{ y = MaxPool <kernel_shape = [3, 3], {given}> (x) }}",
+                {"x": _ones(1, 1, 4, 5, dtype=np.float64)},
+                judges,
+            )
+            for given, judges in (
+                ("pads = [1, 2, 0, 1]", "O"),
+                ("pads = [1, 2, 2, 1]", "OR"),
+                ("pads = [1, 2, 0, 1], strides = [1, 2]", "OR"),
+                ("pads = [1, 1, 1, 1], ceil_mode = 1", "O"),
+            )
+        ],
+        (
+            "(float[1,1,5] x) => (float[?,?,?] y) { y = MaxPool <kernel_shape = [2], pads = [0, 1]> (x) }",
+            {"x": _ones(1, 1, 5)},
+            "O",
+        ),
+        *[
+            (
+                '(float[N] x, int64[2] p) => (float[?] y) { y = Pad <mode = "edge"> (x, p) }',
+                {"x": _ones(size), "p": np.array([1, -1])},
+                judges,
+            )
+            for size, judges in ((0, ""), (2, "O"))
+        ],
+        *[
+            (
+                "(float[1,1,1,N] x, float[1,1,M] c) => (float[?,?,?,?] y) "
+                f"{{ y = RotaryEmbedding <rotary_embedding_dim = {part}> (x, c, c) }}",
+                {"x": _ones(1, 1, 1, size), "c": _ones(1, 1, (part or size) // 2)},
+                judges,
+            )
+            for size, part, judges in ((4, 0, "OR"), (5, 4, "OR"), (5, 0, ""))
+        ],
+        *[
+            (
+                f'(float[2,3,2] x, int64[N,M] l) => (float[?,?] y) {{ y = {loss} <reduction = "none"> (x, l) }}',
+                {"x": np.tile(_ones(3)[:, None], (2, 1, 2)), "l": np.zeros((2, count), np.int64)},
+                judges,
+            )
+            for loss in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
+            for count, judges in ((2, "OR"), (1, ""))
+        ],
+        *[
+            (
+                "(double[1,2,3] x, double[C] s) => (double[?,?,?] y) { y = GroupNormalization <num_groups = 2, "
+                "stash_type = 11> (x, s, s) }",
+                {"x": _ones(1, 2, 3, dtype=np.float64), "s": _ones(count, dtype=np.float64)},
+                judges,
+            )
+            for count, judges in ((2, "OR"), (1, ""))
+        ],
+        *[
+            (
                 "(float[N] x, bool[M] c) => (float[?] y) { y = Compress <axis = 0> (x, c) }",
                 {"x": _ones(1), "c": np.array([True, is_beyond])},
                 judges,
@@ -324,7 +377,7 @@ _GAPS = "kernel_shape = [2], dilations = [2]"
     ],
 )
 def test_who_is_a_judge(text: str, inputs: dict[str, Any], judges: str) -> None:
-    model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 22]> found {text}')
+    model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 23]> found {text}')
     assert "".join(sorted(peers_of(Case(0, model, [inputs])).judges_of(0, 0))) == judges
 
 
@@ -624,3 +677,55 @@ def test_a_branch_is_cut_down_to_what_an_output_hangs_on() -> None:
     theirs = peers_of(case)
     assert [sorted(theirs.judges[0, place]) for place in (0, 1)] == [["O"], ["O", "R"]]
     assert {node.op_type for node in all_nodes(theirs.parts[1].model.graph.node)} == {"If", "Exp", "Neg"}
+
+
+_SCALED = "InstanceNormalization (x, s, s)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"(float[1,2,3] x, float[C] s) => (float[?,?,?] y) {{ y = {_SCALED} }}",
+        "(float[1,2,3] x, float[C] s) => (float[?,?,?] y) <bool c = {1}> { y = If (c) <"
+        f"then_branch = t () => (float[1,2,3] p) {{ p = {_SCALED} }},"
+        "else_branch = e () => (float[1,2,3] q) { r = NonZero (s) q = Abs (x) }> }",
+        "(float[1,2,3] x, float[C] s) => (float[?,?,?] y) { y = local.normed (x, s) } "
+        f'<domain: "local", opset_import: ["": 18]> normed (x, s) => (y) {{ y = {_SCALED} }}',
+    ],
+)
+@pytest.mark.parametrize(("count", "judges"), [(2, "OR"), (1, "")])
+def test_what_branches_and_functions_are_given_is_known(text: str, count: int, judges: str) -> None:
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["": 18, "local": 1]> found {text}')
+    case = Case(0, model, [{"x": _ones(1, 2, 3), "s": _ones(count)}])
+    assert "".join(sorted(peers_of(case).judges_of(0, 0))) == judges
+
+
+@pytest.mark.parametrize(("bias", "is_excused"), [("1, 1, 1, 1, 1", True), ("2, 1, 1, 1, 1", False)])
+def test_any_of_what_is_equal_but_for_roundings_may_be_the_greatest(bias: str, is_excused: bool) -> None:
+    text = """(float[1,5,1] x) => (float[?,?,?] y) <float[5] s = {9, 9, 9, 9, 9}, float[5] b = {%s}> {
+      n = InstanceNormalization (x, s, b)
+      y = Hardmax <axis = 1> (n)
+    }"""
+    case = _case(text % bias, {"x": _ones(1, 5, 1)}, 13)
+    first, last = (np.eye(5, dtype=np.float32)[place].reshape(1, 5, 1) for place in (0, 4))
+    assert is_rounding(case, case.calls[0], [first], [last]) is is_excused
+    assert is_rounding(case, case.calls[0], [first], [first])
+
+
+@pytest.mark.parametrize(("body", "is_told"), [("HannWindow <periodic = 0> (n)", True), ("Identity (x)", False)])
+def test_a_rounding_may_decide_what_runs(body: str, is_told: bool) -> None:
+    text = """(float[3] x, int64 n) => (seq(float[]) y) <int64[2] p = {2, 1}> {
+      d = %s
+      u = Unique (d)
+      y = SplitToSequence (u, p)
+    }"""
+    case = _case(text % body, {"x": _ones(3), "n": np.array(5)}, 17)
+    assert jumps(case, case.calls[0]) is is_told
+
+
+def test_contents_are_of_the_peer_that_may_be_right() -> None:
+    text = """(float[1,1,4] x, float[1,1,2] w) => (float[?,?,?] y) {
+      y = ConvTranspose <strides = [3], auto_pad = "SAME_UPPER"> (x, w)
+    }"""
+    case = _case(text, {"x": _ones(1, 1, 4), "w": _ones(1, 1, 2)}, 13)
+    assert contents(case.model, case.calls[0])["y"].shape == (1, 1, 12)

@@ -17,8 +17,8 @@ from tests.onnx_models import peers, ways
 from tests.onnx_models.cases import Case
 from tests.onnx_models.draw import Unrunnable
 from tests.onnx_models.judging import difference, quantizes, tolerance
-from tests.onnx_models.parts import part_of
-from tests.onnx_models.rounding import contents, is_rounding
+from tests.onnx_models.parts import inlined, part_of
+from tests.onnx_models.rounding import contents, is_rounding, jumps
 from tests.onnx_models.theirs import (
     Known,
     is_a_limit,
@@ -82,9 +82,17 @@ class Peers:
         return [part_of(self.case, place) for place in range(len(self.case.model.graph.output))]
 
     @cached_property
+    def _inlined(self) -> tuple[Case, list[Case]]:
+        """The case without functions, of whose values nothing is known, and cut down to each of its outputs."""
+        whole = inlined(self.case)
+        if whole is self.case:
+            return whole, self.parts
+        return whole, [part_of(whole, place) for place in range(len(self.parts))]
+
+    @cached_property
     def known(self) -> list[Known | None]:
         """What every value holds in each call; None where a node does not run alone."""
-        return [_contents(self.case, call) for call in self.case.calls]
+        return [_contents(self._inlined[0], call) for call in self.case.calls]
 
     @cached_property
     def judges(self) -> dict[tuple[int, int], dict[str, Any]]:
@@ -93,7 +101,7 @@ class Peers:
 
     def judges_of(self, call: int, place: int) -> dict[str, Any]:
         """Those of an output in a call."""
-        model = self.parts[place].model
+        model = self._inlined[1][place].model
         judges = {} if is_open(model, self.known[call]) else self._not_wrong(model, call)
         return {
             letter: results[place]
@@ -103,7 +111,7 @@ class Peers:
 
     def judges_of_all(self, call: int) -> dict[str, Any]:
         """Those of everything in the model, what no output hangs on too."""
-        return self._not_wrong(self.case.model, call)
+        return self._not_wrong(self._inlined[0].model, call)
 
     def _not_wrong(self, model: onnx.ModelProto, call: int) -> dict[str, Any]:
         known = self.known[call]
@@ -113,6 +121,10 @@ class Peers:
             for letter, results, is_wrong in peers
             if not _failed(results) and not is_wrong(model, known)
         }
+
+    def jumps(self, call: int) -> bool:
+        """Whether a rounding decides what runs in a call."""
+        return jumps(self._inlined[0], self.case.calls[call])
 
     def judged(self, calls: Sequence[int], by: str = "RO") -> list[int]:
         """The outputs that one of these is a judge of in one of the calls."""
@@ -246,9 +258,13 @@ def _of_error(
     if failing:
         judged = [theirs.parts[place] for place in set(failing) & set(theirs.judged(calls, by))]
         # of an output alone ONNX Runtime may tell that the call is wrong, where the whole model needs what it lacks
-        is_judged = any(set(calls) & set(peers_of(part).calls) for part in judged)
+        is_judged = any(
+            way == "read" or not theirs_of_part.jumps(call)
+            for theirs_of_part in map(peers_of, judged)
+            for call in set(calls) & set(theirs_of_part.calls)
+        )
     else:  # only as a whole, or by what no output hangs on
-        is_judged = any(theirs.judges_of_all(call).keys() & set(by) for call in calls)
+        is_judged = any(theirs.judges_of_all(call).keys() & set(by) and not theirs.jumps(call) for call in calls)
     return [(way, _text(error))] if is_judged else []
 
 
@@ -277,6 +293,7 @@ def _agrees(part: Case, call: int, given: Any) -> bool:
 
 def _is_excused(part: Case, call: int, judges: Mapping[str, Any], given: Any, told: Sequence[str]) -> bool:
     """Whether one peer alone is no judge of it, or rounding explains it."""
+    part = inlined(part)
     if len(judges) == 1 and is_inexact(part.model, _contents(part, part.calls[call]), told[0]):
         return True
     return any(is_rounding(part, part.calls[call], [each], [given]) for each in judges.values())

@@ -1,10 +1,12 @@
-"""A model without what an output does not hang on."""
+"""A model without what an output does not hang on, and one without calls of functions."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import onnx
-from onnx import NodeProto, helper
+from onnx import GraphProto, NodeProto, helper
+from onnx.inliner import inline_local_functions
 
 from tests.onnx_models.cases import Case
 from tests.onnx_models.draw import names_read
@@ -55,6 +57,17 @@ def part_of(case: Case, place: int) -> Case:
     names = {info.name for info in kept.input}
     calls = [{name: value for name, value in call.items() if name in names} for call in case.calls]
     return replace(case, model=model, calls=calls)
+
+
+def inlined(case: Case) -> Case:
+    """The case with the nodes of its functions in place of calls."""
+    return replace(case, model=inline_local_functions(case.model)) if case.model.functions else case
+
+
+def taken(node: NodeProto, condition: Any) -> GraphProto:
+    """The branch of an If that is run."""
+    name = "then_branch" if condition.reshape(-1)[0] else "else_branch"
+    return next(attribute.g for attribute in node.attribute if attribute.name == name)
 
 
 def all_nodes(nodes: Sequence[NodeProto]) -> list[NodeProto]:

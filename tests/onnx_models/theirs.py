@@ -1,10 +1,10 @@
 """What a peer is known to get wrong, so that it is no judge of what hangs on it: each with what the standard says.
 
-A rule looks at a node and, where it is known, at what its operands hold: within bodies and functions it is not.
+A rule looks at a node and, where it is known, at what its operands hold: within bodies that are not branches it is not.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from capgraph.ir.errors import ShapeError
 from onnx import NodeProto, helper
 
 from tests.onnx_models.draw import Value, names_read
-from tests.onnx_models.parts import all_nodes
+from tests.onnx_models.parts import all_nodes, taken
 
 RECURRENT = {"GRU", "LSTM", "RNN"}
 _OF_LETTERS = {
@@ -46,7 +46,7 @@ class Seen:
     known: Known | None
     attributes: dict[str, Any] = field(default_factory=dict)
     read: frozenset[str] = frozenset()
-    """What any node around it reads, or the model gives."""
+    """What any node reads, or the model or a body gives."""
 
     def has(self, place: int) -> bool:
         """Whether there is such an operand."""
@@ -79,10 +79,9 @@ def runtime_is_wrong(model: onnx.ModelProto, known: Known | None = None) -> str:
     return next((why for node in _seen(model, known) if (why := _runtime(node))), "")
 
 
-def runtime_alone_is_wrong(node: NodeProto, opset: int, known: Known) -> bool:
-    """Whether ONNX Runtime gets a node wrong that onnx's reference evaluator gets right."""
-    seen = Seen(node, opset, known, {a.name: helper.get_attribute_value(a) for a in node.attribute})
-    return bool(_runtime(seen)) and not _reference(seen)
+def prefers_reference(model: onnx.ModelProto, known: Known) -> bool:
+    """Whether of the two peers only the reference may be right."""
+    return bool(runtime_is_wrong(model, known)) and not reference_is_wrong(model, known)
 
 
 def is_open(model: onnx.ModelProto, known: Known | None = None) -> str:
@@ -95,15 +94,27 @@ def is_open(model: onnx.ModelProto, known: Known | None = None) -> str:
 
 def _seen(model: onnx.ModelProto, known: Known | None) -> list[Seen]:
     opset = int(model.opset_import[0].version)
-    outer = list(model.graph.node)
-    bodies = [a.g.node for node in outer for a in node.attribute]
-    inner = all_nodes([node for nodes in (*bodies, *(f.node for f in model.functions)) for node in nodes])
-    read = frozenset(each.name for each in model.graph.output).union(*map(names_read, outer))
+    seen = _with_bodies(model.graph.node, known)
+    seen += [(node, None) for function in model.functions for node in all_nodes(function.node)]
+    graphs = (model.graph, *(a.g for node, _ in seen for a in node.attribute))
+    read = frozenset(each.name for graph in graphs for each in graph.output)
+    read = read.union(*(names_read(node) for node, _ in seen))
     return [
         Seen(node, opset, content, {a.name: helper.get_attribute_value(a) for a in node.attribute}, read)
-        for nodes, content in ((outer, known), (inner, None))
-        for node in nodes
+        for node, content in seen
     ]
+
+
+def _with_bodies(nodes: Iterable[NodeProto], known: Known | None) -> list[tuple[NodeProto, Known | None]]:
+    """The nodes and those of their bodies with what is known there; of an If those that are run, where it is known."""
+    found: list[tuple[NodeProto, Known | None]] = []
+    for node in nodes:
+        found.append((node, known))
+        if node.op_type == "If" and known is not None and node.input[0] in known:
+            found += _with_bodies(taken(node, known[node.input[0]].content).node, known)
+        else:
+            found += [(each, None) for attribute in node.attribute for each in all_nodes(attribute.g.node)]
+    return found
 
 
 def _reduces_a_scalar(seen: Seen) -> bool:
@@ -191,6 +202,18 @@ def _is_padded_up(seen: Seen) -> bool:
     return bool(given.get("ceil_mode")) and seen.may(holds, 0)
 
 
+def _misreads_pads(seen: Seen) -> bool:
+    """Whether windows that go step by step have pads whose order matters, or that are rounded up.
+
+    Those are computed apart, of pictures alone: pads are taken for above, below, left and right, and twice if rounded.
+    """
+    given = seen.attributes
+    pads = given.get("pads", ())
+    if not any(pads) or any(each > 1 for name in ("strides", "dilations") for each in given.get(name, ())):
+        return False
+    return bool(given.get("ceil_mode")) or len(pads) != 4 or pads[1] != pads[2]
+
+
 def _is_strided(seen: Seen) -> bool:
     return any(step > 1 for step in seen.attributes.get("strides", ()))
 
@@ -236,6 +259,40 @@ def _passes_over_dilations(seen: Seen) -> bool:
 def _has_other_labels(seen: Seen) -> bool:
     """Whether the labels of a loss are not of the shape of the scores without their classes."""
     return seen.may(lambda x, labels: x.shape[:1] + x.shape[2:] != labels.shape, 0, 1)
+
+
+def _has_other_channels(seen: Seen) -> bool:
+    """Whether a normalization has not one scale, bias or statistic for each channel, or for each of its groups."""
+    count = seen.attributes["num_groups"] if seen.node.op_type == "GroupNormalization" and seen.opset < 21 else None
+    places = range(1, len(seen.node.input))
+
+    def holds(x: Any, *others: Any) -> bool:
+        return {each.size for each in others} != {count or (x.shape[1] if x.ndim > 1 else 1)}
+
+    return seen.may(holds, 0, *places)
+
+
+def _extends_nothing(seen: Seen) -> bool:
+    """Whether a Pad repeats elements along an axis that has none."""
+    if seen.attributes.get("mode", b"constant") == b"constant":
+        return False
+
+    def holds(x: Any, pads: Any, axes: Any = None) -> bool:
+        ends = np.reshape(pads, (2, -1)).max(0)
+        along = range(x.ndim) if axes is None else axes
+        return any(x.shape[axis] == 0 and most > 0 for axis, most in zip(along, ends, strict=True))
+
+    if seen.opset < 11:
+        return seen.may(lambda x: holds(x, seen.attributes["pads"]), 0)
+    return seen.may(holds, 0, 1, *([3] if seen.has(3) else []))
+
+
+def _rotates_odd_heads(seen: Seen) -> bool:
+    """Whether what is rotated of a head is not made of pairs."""
+    given = seen.attributes
+    part = given.get("rotary_embedding_dim", 0)
+    heads = max(given.get("num_heads", 0), 1)
+    return bool(part % 2) or seen.may(lambda x: not part and x.shape[-1] // (heads if x.ndim == 3 else 1) % 2, 0)
 
 
 def _vanishes(seen: Seen, axis: int) -> bool:
@@ -368,7 +425,8 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
     "GlobalMaxPool": _always("keeps or drops axes of what is no picture"),
     "LRN": _always("leaves out the last channels"),
     "BatchNormalization": _when(
-        "has what it normalizes in its statistics before opset 14 said that it does not", lambda s: s.opset < 14
+        "has what it normalizes in its statistics before opset 14 said that it does not, and takes other channels",
+        lambda s: s.opset < 14 or _has_other_channels(s),
     ),
     "OptionalGetElement": _always("wraps a sequence into another"),
     "Loop": _when(
@@ -404,9 +462,10 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
     "Pad": _when("pads strings with the number 0", _pads_strings),
     **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), _when(_WIDE, _sticks_out)),
     "MaxPool": _when(
-        f"{_WIDE}, rounds the sizes of SAME down, and counts indices within a channel",
+        f"{_WIDE}, rounds the sizes of SAME down, counts indices within a channel, and takes pads for others",
         lambda s: (
             _sticks_out(s)
+            or _misreads_pads(s)
             or (s.attributes.get("auto_pad", b"").startswith(b"SAME") and _is_strided(s))
             or (len(s.node.output) > 1 and s.node.output[1] in s.read)
         ),
@@ -467,9 +526,8 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
     "GridSample": _when(
         "takes grids of another batch", lambda s: s.may(lambda x, grid: x.shape[0] != grid.shape[0], 0, 1)
     ),
-    "InstanceNormalization": _when(
-        "takes scales and biases of other channels",
-        lambda s: s.may(lambda x, scale, bias: {x.shape[1]} != {scale.size, bias.size}, 0, 1, 2),
+    **dict.fromkeys(
+        ("GroupNormalization", "InstanceNormalization"), _when("takes other channels", _has_other_channels)
     ),
 }
 
@@ -628,6 +686,9 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
     **dict.fromkeys(("ArgMax", "ArgMin"), _when("finds a place in nothing", lambda s: s.may(lambda x: not x.size, 0))),
     "MaxUnpool": _when("takes indices for those of the shape that is asked for", lambda s: s.has(2)),
     "Compress": _when("passes over conditions that hold behind the end of the axis", _chooses_beyond),
+    "GroupNormalization": _when("takes other channels", _has_other_channels),
+    "Pad": _when("takes nothing where pads of both signs cancel", _extends_nothing),
+    "RotaryEmbedding": _when("leaves out the last of an odd number", _rotates_odd_heads),
     "Concat": _when("takes empty tensors of any shape", _concatenates_empty),
     "ConcatFromSequence": _when("takes empty tensors of any shape", _concatenates_empty),
     "NonZero": _when(
@@ -671,10 +732,12 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
     "BatchNormalization": _when(
         "writes the running statistics over its operands", lambda s: bool(s.attributes.get("training_mode"))
     ),
-    "NegativeLogLikelihoodLoss": _when("gives 0 for the mean of nothing", _has_no_labels),
+    "NegativeLogLikelihoodLoss": _when(
+        "gives 0 for the mean of nothing, and takes fewer labels", lambda s: _has_no_labels(s) or _has_other_labels(s)
+    ),
     "SoftmaxCrossEntropyLoss": _when(
-        "gives 0 for the mean of nothing, and numbers for scores that are none",
-        lambda s: _has_no_labels(s) or s.may(_is_special, 0),
+        "gives 0 for the mean of nothing, takes fewer labels, and gives numbers for scores that are none",
+        lambda s: _has_no_labels(s) or _has_other_labels(s) or s.may(_is_special, 0),
     ),
     "Clip": _when(
         "takes the greatest number for a bound that is not there",
