@@ -17,7 +17,7 @@ from ....ir.graph import Graph, Node, Value
 from ....ir.ops.bounded import PREFIX
 from ....ir.types import TensorType, type_symbols
 from .rules.facts import Fact, Number, Same
-from .samples import NoCall, Pair, Refuted, Trial, drawn, refutation
+from .samples import NoCall, Pair, Refuted, Trial, drawn, refutation, symbols_of
 
 PADDED = 4
 """The padded size at which facts are tried, where that is admitted."""
@@ -101,7 +101,7 @@ def calls(certificate: Certificate, values: Sequence[Value], padded: int) -> Ite
     """Real sizes from the least on; other dims small, and once as small as they may be."""
     symbol, least = certificate.symbol, certificate.least
     of_calls = sizes_of_calls(certificate)
-    facts = (_symbols_of(certificate.facts[value]) for value in values)
+    facts = (symbols_of(certificate.facts[value]) for value in values)
     names = sorted(frozenset[str]().union(of_calls, *(type_symbols(value.type) for value in values), *facts))
     sizes = dict(zip((name for name in names if name != symbol), (OTHER_SIZES[i % 3] for i in count()), strict=False))
     smallest = {name: least if name in of_calls else size for name, size in sizes.items()}
@@ -113,13 +113,6 @@ def calls(certificate: Certificate, values: Sequence[Value], padded: int) -> Ite
         sizes = {**others, symbol: real}
         if _is_call(certificate.graph, sizes):
             yield Trial(sizes, {**others, symbol: padded}, 0, 0, certificate.fills)
-
-
-def _symbols_of(fact: Fact) -> frozenset[str]:
-    """The symbols that a fact speaks of: those of a bound need not be in the shape of what it bounds."""
-    tails = [dim for tail in fact.tails if tail is not None for dim in (tail.outer, tail.extent, tail.inner)]
-    dims = [dim for dim in (fact.most, fact.real_extent, *tails) if dim is not None]
-    return frozenset[str]().union(*map(symbols, dims), *map(_symbols_of, (*fact.rows, *fact.columns)))
 
 
 def _is_integer(value: Value) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....ir.constant import Array
-from ....ir.dims import Dim, evaluate
+from ....ir.dims import Dim, evaluate, symbols
 from ....ir.errors import ShapeError
 from .rules.facts import Fact, Fill, Number, Same, Tail
 
@@ -49,6 +49,13 @@ class Pair(NamedTuple):
 
     exact: Array
     padded: Array
+
+
+def symbols_of(fact: Fact) -> frozenset[str]:
+    """The symbols that a fact speaks of: those of a bound need not be in the shape of what it bounds."""
+    tails = [dim for tail in fact.tails if tail is not None for dim in (tail.outer, tail.extent, tail.inner)]
+    dims = [dim for dim in (fact.most, fact.real_extent, *tails) if dim is not None]
+    return frozenset[str]().union(*map(symbols, dims), *map(symbols_of, (*fact.rows, *fact.columns)))
 
 
 # ---- where the real elements are
