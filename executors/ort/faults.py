@@ -206,6 +206,12 @@ def _inexact(_node: Node) -> str:
     return "ONNX Runtime's transform loses half of the digits where the length is no power of two"
 
 
+def _clamped_place(node: Node) -> str:
+    """A place outside is clamped before its sixteen neighbors are found, not each of them."""
+    is_wrong = node.attrs["mode"] == "cubic" and node.attrs["padding"] == "border"
+    return "ONNX Runtime moves places outside before it looks for their neighbors" if is_wrong else ""
+
+
 def _unpooled(node: Node) -> str:
     is_given = node.op.is_foreign or node.attrs["sizes"] is not None  # foreign where only running tells the sizes
     return "ONNX Runtime counts the indices in the sizes that are given, not in those of the pool" if is_given else ""
@@ -219,6 +225,7 @@ _FAULTS: dict[str, Callable[[Node], str]] = {
     "dynamic_resize": resize_fault,
     "gather": _string_rows,
     "gelu": _narrow,
+    "grid_sample": _clamped_place,
     "group_norm": _narrow,
     "gru": _parameters,
     "hardmax": _unordered,
