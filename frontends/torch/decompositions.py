@@ -63,6 +63,7 @@ def decompositions(graph: Any = None) -> Any:
         if overload not in apart:
             table.pop(overload, None)
     table.update(FAST_PATHS)
+    table.update(_of_lists())
     overload = torch.ops.aten.unfold_backward.default
     table[overload] = partial(_unfold_backward, table[overload])
     return table
@@ -76,6 +77,40 @@ def _unfold_backward(summed: Any, windows: Any, size: Sequence[int], dim: int, l
     places = torch.arange(size[axis], device=windows.device).unfold(0, length, step).flatten()
     parts = windows.movedim(-1, axis + 1).flatten(axis, axis + 1)
     return torch.index_copy(windows.new_zeros(size), axis, places, parts)
+
+
+@cache
+def _of_lists() -> dict[Any, Any]:
+    """The operators of lists of tensors (`_foreach_add`, say), which optimizers are made of, element by element."""
+    table = {}
+    for name in torch._C._dispatch_get_all_op_names():
+        packet, _, overload = name.removeprefix("aten::").partition(".")
+        one = _ONE_OF_LIST.get(packet) or getattr(torch.ops.aten, packet.removeprefix("_foreach_"), None)
+        is_functional = not packet.endswith("_") and "out" not in overload
+        if one is not None and is_functional and name.startswith("aten::_foreach_"):
+            whole = getattr(getattr(torch.ops.aten, packet), overload or "default")
+            lists = tuple(str(argument.type).startswith("List[") for argument in whole._schema.arguments)
+            if "scalars" not in {a.name for a in whole._schema.arguments} or lists[-1]:  # not: numbers in one tensor
+                table[whole] = partial(_for_each, one, lists)
+    return table
+
+
+def _for_each(one: Any, lists: Sequence[bool], *args: Any, **kwargs: Any) -> list[Any]:
+    count = next(len(given) for given, is_list in zip(args, lists, strict=False) if is_list)
+    return [
+        one(*(given[index] if is_list else given for given, is_list in zip(args, lists, strict=False)), **kwargs)
+        for index in range(count)
+    ]
+
+
+_ONE_OF_LIST = {
+    "_foreach_addcdiv": lambda x, a, b, value=1: torch.addcdiv(x, a, b, value=value),
+    "_foreach_addcmul": lambda x, a, b, value=1: torch.addcmul(x, a, b, value=value),
+    "_foreach_maximum": torch.ops.aten.clamp_min,
+    "_foreach_minimum": torch.ops.aten.clamp_max,
+    "_foreach_norm": lambda x, order=2, dtype=None: torch.linalg.vector_norm(x, order, dtype=dtype),
+}
+"""What those do to one element that are not the operator of the same name with the same arguments."""
 
 
 @cache

@@ -29,6 +29,8 @@ _WELL_INFERRED = ("", "ai.onnx", "com.microsoft")
 """Domains whose inference leaves out only shapes that depend on data, which models often state wrongly for outputs."""
 
 _AXES = 3
+_REGRESSORS = ("LinearRegressor", "SVMRegressor", "TreeEnsembleRegressor")
+"""Operators that give a matrix, of which onnx infers no shape; CatBoost states a vector."""
 
 _MAX_DATA = 4096  # elements of a constant operand that shape inference is shown
 
@@ -140,6 +142,8 @@ def _result_type(ctx: ImportContext, name: str, inferred: dict[str, TypeProto], 
     trusted = name not in ctx.scope.returned or ctx.proto.domain not in _WELL_INFERRED
     if found is None or (trusted and _lacks_shape(found) and _same_dtype(found, declared)):
         found = declared or found
+        if isinstance(found, TensorType) and ctx.op_type in _REGRESSORS and len(found.shape or ()) != 2:
+            found = found.with_shape(None)
     if found is None:
         raise UnsupportedError(
             f"nothing is known of the operator {ctx.op_type} of domain {ctx.proto.domain or 'ai.onnx'!r}, "

@@ -328,6 +328,10 @@ def _addcmul(c: Call, x: Value, a: Value, b: Value, value: Scalar) -> Value:
     return c.op("add", c.cast(x, c.dtype), _scaled(c, product, value))
 
 
+def _multiply_add(c: Call, a: Value | Scalar, b: Value | Scalar, x: Value | Scalar) -> Value:
+    return c.op("add", c.op("mul", c.value(a, c.dtype), c.value(b, c.dtype)), c.value(x, c.dtype))
+
+
 def _addcdiv(c: Call, x: Value, a: Value, b: Value, value: Scalar) -> Value:
     quotient = c.op("div", c.cast(a, c.dtype), c.cast(b, c.dtype))
     return c.op("add", c.cast(x, c.dtype), _scaled(c, quotient, value))
@@ -401,4 +405,5 @@ TABLE: dict[str, Lowering] = {
     "aten.lerp": _lerp,
     "aten.addcmul": _addcmul,
     "aten.addcdiv": _addcdiv,
+    "prims.fma": _multiply_add,
 }

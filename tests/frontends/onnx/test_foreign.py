@@ -266,6 +266,21 @@ def unknown() -> onnx.ModelProto:
     return model
 
 
+def test_a_shape_that_the_model_states_for_a_result_of_trees_is_not_believed():
+    """As CatBoost states a vector, at a version that onnx infers nothing of."""
+    one = "nodes_treeids = [0], nodes_nodeids = [0], nodes_featureids = [0], nodes_values = [0.0], n_targets = 1"
+    leaf = 'nodes_modes = ["LEAF"], nodes_truenodeids = [0], nodes_falsenodeids = [0]'
+    target = "target_treeids = [0], target_nodeids = [0], target_ids = [0], target_weights = [2.0]"
+    model = parsed(
+        f"net (float[N, 3] x) => (float[N] y) {{ y = ai.onnx.ml.TreeEnsembleRegressor<{one}, {leaf}, {target}>(x) }}"
+    )
+    model.opset_import.append(onnx.helper.make_opsetid("ai.onnx.ml", 1))
+    graph = import_model(model).graph
+    assert graph.outputs[0].type == TensorType(DType.F32, None)
+    (y,) = run(graph, np.zeros((2, 3), F32))
+    assert np.array_equal(y, [[2.0], [2.0]])
+
+
 def test_an_unknown_operator_is_kept_with_the_types_that_the_model_states():
     graph = import_model(unknown()).graph
     make = only(graph, "com.example.Make")

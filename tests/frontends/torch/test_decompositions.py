@@ -8,6 +8,7 @@ import pytest
 import torch
 from capgraph.frontends.torch.decompositions import KEPT, aot_decompositions, composites_kept, decompositions
 from capgraph.frontends.torch.ops import LOWERINGS
+from capgraph.pytorch.backend import live_programs
 from torch._functorch.aot_autograd import aot_function
 
 LOWERED = {name.split(".")[1] for name in LOWERINGS}
@@ -20,7 +21,8 @@ def test_what_is_kept_exists_and_has_a_lowering(name: str) -> None:
 
 
 def test_lowerings_are_of_operators_that_exist() -> None:
-    importlib.import_module("transformers.integrations.moe")  # it registers an operator of its own
+    for registers in ("transformers.integrations.moe", "torch._inductor.inductor_prims"):
+        importlib.import_module(registers)
     unknown = [
         name
         for name in LOWERINGS
@@ -35,6 +37,48 @@ def test_a_table_without_what_is_kept() -> None:
         assert torch.ops.aten.linear.default not in table
         assert torch.ops.aten.addmv.default not in table
         assert torch.ops.aten.smooth_l1_loss.default in table
+
+
+def _foreign_nodes() -> list[str]:
+    names = (node.op.name for program in live_programs() for node in program.graph.nodes)
+    return [name for name in names if "." in name]
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("of_lists", [False, True])
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.RMSprop, torch.optim.Adagrad, torch.optim.RAdam])
+def test_the_step_of_an_optimizer_is_native(kind: Any, of_lists: bool) -> None:
+    torch.compiler.reset()
+    mine, theirs = ([torch.nn.Parameter(torch.linspace(-1, 1, n)) for n in (3, 4)] for _ in range(2))
+    step, expected = (kind(parameters, lr=0.1, foreach=of_lists) for parameters in (mine, theirs))
+    compiled = torch.compile(step.step, backend="capgraph", options={"executor": "eager"})
+    for scale in (1.0, -2.0):
+        for parameter in (*mine, *theirs):
+            parameter.grad = scale * torch.ones_like(parameter)
+        compiled()
+        expected.step()
+    torch.testing.assert_close(mine, theirs)
+    assert not _foreign_nodes()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: torch._foreach_add(x, y, alpha=2),
+        lambda x, y: torch._foreach_mul(x, [2.0, 3.0]),
+        lambda x, y: torch._foreach_mul([t.int() for t in x], 1.5),
+        lambda x, y: torch._foreach_addcdiv(x, y, y, [2.0, 3.0]),
+        lambda x, y: torch._foreach_pow(2.0, x),
+        lambda x, y: torch._foreach_maximum(x, 0.5),
+        lambda x, y: torch._foreach_norm(x, float("inf"), dtype=torch.float64),
+    ],
+)
+def test_operators_of_lists(function: Any) -> None:
+    torch.compiler.reset()
+    lists = [torch.linspace(-1, 2, 3), torch.ones(2, 2)], [torch.ones(3), torch.full((2, 2), 0.25)]
+    compiled = torch.compile(function, backend="capgraph", options={"executor": "eager"})
+    torch.testing.assert_close(list(compiled(*lists)), list(function(*lists)))
+    assert not _foreign_nodes()
 
 
 def _operators(function: Any, *tensors: Any) -> list[str]:
