@@ -11,7 +11,7 @@ from tests.fuzz_onnx import main, outcome
 from tests.onnx_models.cases import HIGHEST, Case, drawn_case
 from tests.onnx_models.comparing import compared, peers_of
 from tests.onnx_models.draw import value_of
-from tests.onnx_models.judging import difference
+from tests.onnx_models.judging import difference, quantizes
 from tests.onnx_models.parts import all_nodes
 from tests.onnx_models.peers import run_runtime
 from tests.onnx_models.registry import RECIPES
@@ -526,6 +526,17 @@ _STFT = "(float[1,4,1] x, float[N] w, int64 n) => (float[?,?,?,?] y) <int64 s = 
 _SOFTPLUS = """(float[1,1,1] x, float[1,2] b) => (float[?,?,?,?] y) <float[1,1,1] w = {1}> {
   y = RNN <hidden_size = 1, activations = ["Softplus"]> (x, w, w, b)
 }"""
+_EQUAL = "(float[N] x) => (float[?] y) { y, z = Split (x) }"
+_REVERSED = "(float[2,N] x, int64[K] l) => (float[?,?] y) { y = ReverseSequence (x, l) }"
+_STATE = """(float[N,1,1] x, float[1,1,1] h) => (float[?,?,?] y) <float[1,1,1] w = {1}> {
+  z, y = RNN <hidden_size = 1> (x, w, w, "", "", h)
+}"""
+_WEIGHTS = """(float[N,1,1] x, float[1,K,1] w) => (float[?,?,?,?] y) <float[1,2,2] r = {1, 0, 0, 1}> {
+  y = RNN <hidden_size = 2> (x, w, r)
+}"""
+_ASKED = """(float[1,1,5] x) => (float[?,?,?] y) <float[1,1,2] w = {1, 10}> {
+  y = ConvTranspose <output_shape = [5], %s> (x, w)
+}"""
 _TRAINED = "(float[2,1] x, float[1] s) => (float[?,?] y) { y = BatchNormalization (x, s, s, s, s) }"
 _KERNEL = """(uint8[1,1,2,2] x, uint8[1,1,K,2] w) => (uint8[?,?,?,?] y) <float s = {1}, uint8 z = {0}> {
   y = QLinearConv <pads = [1, 0, 0, 0]> (x, s, z, w, s, z, s, z)
@@ -553,6 +564,48 @@ def test_who_is_a_judge_of_numbers(text: str, opset: int, inputs: dict[str, Any]
     case = _case(text, call, opset)
     assert set(peers_of(case).judges[0, 0]) == set(judges)
     assert compared(case).kind == ("fine" if judges else "unjudged")
+
+
+@pytest.mark.parametrize(
+    ("text", "opset", "inputs", "judges"),
+    [
+        (_EQUAL, 17, {"x": [1, 2]}, "RO"),
+        (_EQUAL, 17, {"x": [1, 2, 3]}, ""),
+        (_EQUAL.replace("(x)", "<num_outputs = 2> (x)"), 18, {"x": [1, 2, 3]}, "RO"),
+        (_REVERSED, 10, {"x": _ones(2, 2), "l": [2, 1]}, "RO"),
+        (_REVERSED, 10, {"x": _ones(2, 3), "l": [2, 1]}, ""),
+        (_STATE, 14, {"x": _ones(2, 1, 1), "h": [[[2]]]}, "RO"),
+        (_STATE, 14, {"x": _ones(0, 1, 1), "h": [[[2]]]}, ""),
+        (_WEIGHTS, 14, {"x": _ones(2, 1, 1), "w": [[[1], [2]]]}, "RO"),
+        (_WEIGHTS, 14, {"x": _ones(2, 1, 1), "w": [[[1]]]}, ""),
+        (_ASKED % 'auto_pad = "SAME_LOWER"', 8, {"x": _ones(1, 1, 5)}, "R"),
+        (_ASKED % "pads = [1, 0]", 8, {"x": _ones(1, 1, 5)}, "RO"),
+        (_ASKED % "pads = [0, 1]", 8, {"x": _ones(1, 1, 5)}, "O"),
+    ],
+)
+def test_who_is_a_judge_of_sizes(text: str, opset: int, inputs: dict[str, Any], judges: str) -> None:
+    call = {name: np.array(each, np.int64 if name == "l" else np.float32) for name, each in inputs.items()}
+    assert set(peers_of(_case(text, call, opset)).judges_of(0, 0)) == set(judges)
+
+
+def test_integers_in_functions_may_be_a_step_apart() -> None:
+    text = "(uint8[1,3] x) => (uint8[?,?] y) { y = local.wide (x) } " + (
+        '<domain: "local", opset_import: ["": 18]> wide (x) => (y) { '
+        's = Constant <value = int64[2] {1, 7}> () y = Resize <mode = "linear"> (x, "", "", s) }'
+    )
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["": 18, "local": 1]> found {text}')
+    assert quantizes(model)
+    assert not quantizes(_case("(uint8 x) => (uint8 y) { y = Identity (x) }", {}, 18).model)
+
+
+@pytest.mark.parametrize("off", [4e-5, 5e-4])
+def test_cubic_weights_are_those_of_floats(off: float) -> None:
+    text = """(double[1,1,5,1] x) => (double[?,?,?,?] y) <int64[1] s = {3}> {
+      y = Resize <mode = "cubic", antialias = 1, axes = [2]> (x, "", "", s)
+    }"""
+    case = _case(text, {"x": _ones(1, 1, 5, 1, dtype=np.float64)}, 18)
+    expected = peers_of(case).accepted(0)[0][0]
+    assert is_rounding(case, case.calls[0], [expected], [expected + off]) is (off < 1e-4)
 
 
 @pytest.mark.parametrize(("rows", "judges"), [(0, "R"), (1, "RO")])

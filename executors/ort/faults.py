@@ -233,6 +233,7 @@ _FAULTS: dict[str, Callable[[Node], str]] = {
     "max_unpool": _unpooled,
     "non_zero": _scalar,
     "onnx.MaxUnpool": _unpooled,
+    "onnx.Gather": _string_rows,  # foreign, where only running tells how many axes there are
     "onnx.DFT": _inexact,  # foreign, where only running tells the axis or the step
     "onnx.STFT": _inexact,
     "onnx.StringSplit": _empty_strings,

@@ -7,6 +7,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from tests.onnx_models.parts import all_nodes
+
 _ROUNDING = {"float64": 1e-9, "float32": 2e-5, "float16": 1e-2, "bfloat16": 8e-2}
 _WIDEST = "float64"
 _ELEMENTS = {TensorProto.FLOAT: "float32", TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
@@ -33,7 +35,8 @@ def tolerance(model: onnx.ModelProto, contents: Any = ()) -> float:
 
 def quantizes(model: onnx.ModelProto) -> bool:
     """Whether a result may fall on the edge between two codes."""
-    return any(node.op_type in _QUANTIZING for node in model.graph.node)
+    graphs = (model.graph, *model.functions)
+    return any(node.op_type in _QUANTIZING for graph in graphs for node in all_nodes(graph.node))
 
 
 def difference(expected: Any, found: Any, allowed: float, *, steps: bool = False) -> str:

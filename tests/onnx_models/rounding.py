@@ -99,7 +99,7 @@ def _disturb_operand(node: onnx.NodeProto, feeds: dict[str, Value], noise: np.ra
     name = node.input[place] if len(node.input) > place else ""
     if name:
         feeds[name] = _with(feeds[name], _noisy(feeds[name].content, noise, least))
-        if node.op_type == "Resize" and _is_cropped(node) and noise.integers(2):
+        if node.op_type == "Resize" and _has(node, b"tf_crop_and_resize") and noise.integers(2):
             feeds[name] = _with(feeds[name], _shrunk(feeds[name].content))
     if node.op_type == "Upsample" and len(node.input) > 1:  # neither peer takes whole scales that are a little off
         scales = feeds[node.input[1]]
@@ -108,8 +108,8 @@ def _disturb_operand(node: onnx.NodeProto, feeds: dict[str, Value], noise: np.ra
         feeds[scales.name] = _with(scales, np.where(is_whole, whole, scales.content))
 
 
-def _is_cropped(node: onnx.NodeProto) -> bool:
-    return any(attribute.s == b"tf_crop_and_resize" for attribute in node.attribute)
+def _has(node: onnx.NodeProto, mode: bytes) -> bool:
+    return any(attribute.s == mode for attribute in node.attribute)
 
 
 def _shrunk(region: Any) -> Any:
@@ -127,6 +127,8 @@ def _least(node: onnx.NodeProto, feeds: Mapping[str, Value], result: Value) -> A
     if node.op_type in TRANSFORMS and isinstance(result.content, np.ndarray):
         finite = result.content[np.isfinite(result.content)].astype(np.float64)
         return STEPS.get(result.element, 0.0) * np.abs(finite).max(initial=0.0)
+    if node.op_type == "Resize" and result.element == "double" and _has(node, b"cubic"):
+        return STEPS["float"] * np.abs(feeds[node.input[0]].content).max(initial=0.0)
     if node.op_type == "InstanceNormalization":
         return STEPS.get(result.element, 0.0) * _folded_mean(node, *(feeds[name].content for name in node.input[:2]))
     return ABSOLUTE.get(node.op_type, 0.0)

@@ -127,21 +127,49 @@ def _reduces_a_scalar(seen: Seen) -> bool:
 
 
 def _reference(seen: Seen) -> str:
-    node, given = seen.node, seen.attributes
+    node = seen.node
     if _reduces_a_scalar(seen):
         return _NO_AXIS
     if node.op_type in RECURRENT:
-        return _recurrent(node, given)
+        return _recurrent(seen)
     rule = _OF_REFERENCE.get(node.op_type)
     return rule(seen) if rule is not None else ""
 
 
-def _recurrent(node: NodeProto, given: Mapping[str, Any]) -> str:
-    if len(node.input) > 4 and node.input[4]:
+def _recurrent(seen: Seen) -> str:
+    if seen.has(4):
         return "passes over sequence lengths"
-    if given.keys() & {"clip", "activations", "activation_alpha", "activation_beta", "input_forget"}:
+    if seen.attributes.keys() & {"clip", "activations", "activation_alpha", "activation_beta", "input_forget"}:
         return "passes over clip and activations"
-    return ""
+    return "takes weights and states of other sizes, which it broadcasts" if _has_other_weights(seen) else ""
+
+
+def _has_other_weights(seen: Seen) -> bool:
+    """Whether weights, biases or states of a recurrence are not of the shapes that the standard gives them."""
+    given, gates = seen.attributes, {"RNN": 1, "GRU": 3, "LSTM": 4}[seen.node.op_type]
+    ways = 2 if given.get("direction") == b"bidirectional" else 1
+
+    def holds(x: Any, recurrent: Any, *others: Any) -> bool:
+        hidden = given.get("hidden_size", recurrent.shape[-1])
+        state = (x.shape[0], ways, hidden) if given.get("layout") else (ways, x.shape[1], hidden)
+        shapes = {1: (ways, gates * hidden, x.shape[2]), 3: (ways, 2 * gates * hidden), 5: state, 6: state}
+        shapes[7] = (ways, 3 * hidden)
+        pairs = zip(others, places, strict=True)
+        return recurrent.shape != (ways, gates * hidden, hidden) or any(y.shape != shapes[at] for y, at in pairs)
+
+    places = [place for place in (1, 3, 5, 6, 7) if seen.has(place)]
+    return seen.may(holds, 0, 2, *places)
+
+
+def _ends_as_it_began(seen: Seen) -> bool:
+    """Whether a recurrence goes no step from a state that is given, which is the last one too."""
+    along = 1 if seen.attributes.get("layout") else 0
+
+    def holds(x: Any, lengths: Any = None) -> bool:
+        return x.shape[along] == 0 or (lengths is not None and 0 in lengths)
+
+    is_given = seen.has(5) or seen.has(6)
+    return is_given and seen.may(holds, 0, *([4] if seen.has(4) else []))
 
 
 def _when(why: str, holds: Callable[[Seen], bool]) -> Callable[[Seen], str]:
@@ -166,6 +194,8 @@ def _splits_elsewhere(seen: Seen) -> bool:
             return seen.may(lambda x: sum(split) != x.shape[axis], 0)
         return seen.may(lambda x, parts: int(parts.sum()) != x.shape[axis], 0, 1)
     count = len(seen.node.output)
+    if seen.opset < 18:  # before there was num_outputs, the parts are of equal sizes
+        return seen.may(lambda x: bool(x.shape[axis] % count), 0)
     return seen.may(lambda x: -(-x.shape[axis] // count) * (count - 1) > x.shape[axis], 0)
 
 
@@ -231,6 +261,30 @@ def _is_wider(seen: Seen) -> bool:
         return any(large > size for large, size in zip(asked[-count:], made, strict=True))
 
     return bool(asked) and seen.may(holds, 0, 1)
+
+
+def _ignores_output_shape(seen: Seen) -> bool:
+    """Whether a ConvTranspose is to find the pads from the shape that is asked for, and they begin elsewhere.
+
+    There the reference goes on with pads that are given, or with none.
+    """
+    given = seen.attributes
+    asked = given.get("output_shape", ())
+    is_same = given.get("auto_pad", b"").startswith(b"SAME") and "pads" not in given
+
+    def holds(x: Any, weights: Any) -> bool:
+        count = len(weights.shape) - 2
+        ones, pads = [1] * count, given.get("pads") or [0] * count
+        sizes = zip(x.shape[2:], weights.shape[2:], asked[-count:], strict=True)
+        hows = zip(*(given.get(name) or ones for name in ("strides", "dilations")), strict=True)
+        more = given.get("output_padding") or [0] * count
+        total = [
+            step * (size - 1) + extra + (wide - 1) * gap + 1 - wanted
+            for (size, wide, wanted), (step, gap), extra in zip(sizes, hows, more, strict=True)
+        ]
+        return any(max(each + 1, 0) // 2 != begin for each, begin in zip(total, pads, strict=False))
+
+    return bool(asked) and not is_same and seen.may(holds, 0, 1)
 
 
 def _gathers_elsewhere(seen: Seen) -> bool:
@@ -435,8 +489,11 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
     ),
     "MaxUnpool": _when("counts indices in the shape of the kernel, not of what was pooled", lambda s: s.has(2)),
     "ConvTranspose": _when(
-        "adds the bias of the first group to each, and takes one of other channels",
-        lambda s: s.has(2) and (s.attributes.get("group", 1) > 1 or s.may(lambda w, c: w.shape[1] != len(c), 1, 2)),
+        "adds the bias of the first group to each, takes one of other channels, and finds no pads from output_shape",
+        lambda s: (
+            _ignores_output_shape(s)
+            or (s.has(2) and (s.attributes.get("group", 1) > 1 or s.may(lambda w, c: w.shape[1] != len(c), 1, 2)))
+        ),
     ),
     "SplitToSequence": _when(
         "cuts where the parts do not make up the axis",
@@ -499,8 +556,15 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
         ),
     ),
     "ReverseSequence": _when(
-        "takes lengths beyond the last step",
-        lambda s: s.may(lambda x, lengths: (lengths > x.shape[s.attributes.get("time_axis", 0)]).any(), 0, 1),
+        "takes lengths beyond the last step, and another number of them than of rows",
+        lambda s: s.may(
+            lambda x, lengths: (
+                (lengths > x.shape[s.attributes.get("time_axis", 0)]).any()
+                or len(lengths) != x.shape[s.attributes.get("batch_axis", 1)]
+            ),
+            0,
+            1,
+        ),
     ),
     "RoiAlign": _when(
         "takes another number of pictures than of regions", lambda s: s.may(lambda r, which: len(r) != len(which), 1, 2)
@@ -716,8 +780,13 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
     **dict.fromkeys(
         RECURRENT,
         _when(
-            "hands the parameters of activations out in another way, and takes exp for Softplus, which overflows",
-            lambda s: bool(s.attributes.keys() & {"activation_alpha", "activation_beta"}) or _overflows(s),
+            "hands the parameters of activations out in another way, takes exp for Softplus, which overflows, and ends "
+            "in zeros where it goes no step",
+            lambda s: (
+                bool(s.attributes.keys() & {"activation_alpha", "activation_beta"})
+                or _overflows(s)
+                or _ends_as_it_began(s)
+            ),
         ),
     ),
     **dict.fromkeys(

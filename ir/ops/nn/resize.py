@@ -126,8 +126,9 @@ def positions(axis: ResampledAxis, mode: str) -> Array:
     last = axis.before - 1
     if mode == "align_corners":
         return index * last / (axis.length - 1) if axis.length != 1 else np.zeros_like(index)
+    is_of_sizes = axis.length == axis.after  # then a position is a quotient of whole numbers, rounded once
     if mode == "asymmetric":
-        return index / axis.scale
+        return index * axis.before / axis.after if is_of_sizes else index / axis.scale
     if mode == _CROP:
         if axis.length == 1:
             return np.full_like(index, (axis.start + axis.end) * last / 2)
@@ -135,6 +136,8 @@ def positions(axis: ResampledAxis, mode: str) -> Array:
         return ((axis.length - 1 - index) * axis.start + index * axis.end) * last / (axis.length - 1)
     if mode == "pytorch_half_pixel" and axis.length == 1:
         return np.zeros_like(index)
+    if is_of_sizes:
+        return ((2 * index + 1) * axis.before - axis.after) / (2 * axis.after)
     centered = (index + 0.5) / axis.scale - 0.5
     if mode == "half_pixel_symmetric":
         centered += axis.before / 2 * (1 - axis.after / axis.length)

@@ -34,6 +34,8 @@ STFT = "%y: f32[1, 10, 5, 2] = stft(%x, _) {frame_step = 9, frame_length = 9} re
         ("graph @main(%x: f32[0, 2]) { %y: f32[1, 2] = reduce_sum(%x) {axes = [0]} return %y }", "without elements"),
         ("graph @main(%x: string[2, 3]) { %y: string[2, 3] = roll(%x) {axes = [0], shifts = [1]} return %y }", "strin"),
         ("graph @main(%x: f32[5, 1], %a: i64[]) { %y: f32[5, 2] = onnx.DFT(%x, _, %a) return %y }", "half of the"),
+        ("graph @main(%x: string[*], %i: i64[2]) { %y: string[*] = onnx.Gather(%x, %i) return %y }", "first string"),
+        ("graph @main(%x: f32[*], %i: i64[2]) { %y: f32[*] = onnx.Gather(%x, %i) return %y }", ""),
         ("graph @main(%x: f32[5, 1], %a: i64[]) { %y: f32[5, 2] = onnx.Else(%x, _, %a) return %y }", ""),
         (
             "graph @main(%x: f32[1, 1, 2], %i: i64[1, 1, 2], %s: i64[3]) { "

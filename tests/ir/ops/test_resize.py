@@ -1,6 +1,7 @@
 """Resampling against onnx's reference evaluator and ONNX Runtime."""
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from capgraph.ir.errors import CapgraphError, ShapeError
 from capgraph.ir.op import FRESH
 from capgraph.ir.ops import native
 from capgraph.ir.types import DType, TensorType
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.ir.ops.onnx_oracle import Array, assert_close, random, reference, run, runtime
@@ -121,6 +122,30 @@ def test_resizing_by_scales_agrees_with_the_reference(before: int, scale: float,
 def test_the_size_of_one_element_is_exact(before: int) -> None:
     x = np.arange(before, dtype=np.float32)
     assert run("resize", x, None, axes=[0], sizes=[1], mode="linear", coordinate_mode="pytorch_half_pixel")[0] == 0
+
+
+@given(
+    before=st.integers(1, 40),
+    after=st.integers(1, 40),
+    coordinates=st.sampled_from(["half_pixel", "half_pixel_symmetric", "asymmetric"]),
+    nearest=st.sampled_from(NEAREST),
+)
+@example(7, 17, "half_pixel", "ceil")
+def test_the_nearest_element_is_that_of_the_exact_position(
+    before: int, after: int, coordinates: str, nearest: str
+) -> None:
+    x = np.arange(before, dtype=np.float32)
+    modes = {"mode": "nearest", "coordinate_mode": coordinates, "nearest_mode": nearest}
+    half = 0 if coordinates == "asymmetric" else Fraction(1, 2)
+    exact = [(index + half) * Fraction(before, after) - half for index in range(after)]
+    rounded = {
+        "floor": math.floor,
+        "ceil": math.ceil,
+        "round_prefer_floor": lambda at: math.ceil(at - Fraction(1, 2)),
+        "round_prefer_ceil": lambda at: math.floor(at + Fraction(1, 2)),
+    }[nearest]
+    found = run("resize", x, None, axes=[0], sizes=[after], **modes)[0]
+    assert found.tolist() == [min(max(rounded(at), 0), before - 1) for at in exact]
 
 
 @given(start=st.floats(0, 0.875, width=32), before=st.integers(2, 64), after=st.integers(2, 128))
