@@ -1,4 +1,4 @@
-"""Products, attention and convolutions of the benchmark models, and odd ones: what `heavy.py` measures one by one."""
+"""Matmuls, attention and convolutions of the benchmark models, and odd ones: what `heavy.py` measures one by one."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -37,10 +37,10 @@ def drawn(shape: Sequence[int], dtype: DType, scale: float = 1.0) -> np.ndarray:
     return (np.random.default_rng(7).standard_normal(tuple(shape)) * scale).astype(dtype.numpy)
 
 
-# ---- products
+# ---- matmuls
 
 
-def product_case(rows: int, inner: int, columns: int, dtype: DType, *tail: str, time_peer: bool = True) -> Case:
+def linear_case(rows: int, inner: int, columns: int, dtype: DType, *tail: str, time_peer: bool = True) -> Case:
     x, w = drawn((1, rows, inner), dtype), drawn((inner, columns), dtype, inner**-0.5)
     b, r = drawn((columns,), dtype), drawn((1, rows, columns), dtype)
 
@@ -116,28 +116,28 @@ def heads_inside(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array.swapaxes(1, 2)).swapaxes(1, 2)
 
 
-def product_cases() -> list[Case]:
+def matmul_cases() -> list[Case]:
     half, brain, single = DType.F16, DType.BF16, DType.F32
     return [
-        product_case(128, 768, 768, half, "bias", "residual"),
-        product_case(128, 768, 2304, half, "bias"),
-        product_case(128, 768, 3072, half, "bias", "gelu"),
-        product_case(128, 3072, 768, half, "bias", "residual"),
-        product_case(128, 768, 3072, half, "bias", "gelu-tanh", time_peer=False),
-        product_case(1, 2048, 3072, brain),
-        product_case(1, 2048, 2048, brain, "residual"),
-        product_case(1, 2048, 16384, brain),
-        product_case(1, 8192, 2048, brain, "residual"),
-        product_case(1, 2048, 32768, brain),
-        product_case(8, 2048, 3072, brain),
-        product_case(16, 768, 3072, half, "bias", "relu"),
-        product_case(32, 768, 768, half, "bias"),
-        product_case(256, 768, 768, half, "bias"),
-        product_case(1, 2048, 1000, single, "bias"),
-        product_case(3, 768, 3000, single, "silu", "gate"),
-        product_case(128, 768, 768, single, "bias"),
-        product_case(4096, 768, 3072, half, "bias", "gelu"),
-        product_case(5, 72, 44, half, "bias", "silu", "gate", time_peer=False),
+        linear_case(128, 768, 768, half, "bias", "residual"),
+        linear_case(128, 768, 2304, half, "bias"),
+        linear_case(128, 768, 3072, half, "bias", "gelu"),
+        linear_case(128, 3072, 768, half, "bias", "residual"),
+        linear_case(128, 768, 3072, half, "bias", "gelu-tanh", time_peer=False),
+        linear_case(1, 2048, 3072, brain),
+        linear_case(1, 2048, 2048, brain, "residual"),
+        linear_case(1, 2048, 16384, brain),
+        linear_case(1, 8192, 2048, brain, "residual"),
+        linear_case(1, 2048, 32768, brain),
+        linear_case(8, 2048, 3072, brain),
+        linear_case(16, 768, 3072, half, "bias", "relu"),
+        linear_case(32, 768, 768, half, "bias"),
+        linear_case(256, 768, 768, half, "bias"),
+        linear_case(1, 2048, 1000, single, "bias"),
+        linear_case(3, 768, 3000, single, "silu", "gate"),
+        linear_case(128, 768, 768, single, "bias"),
+        linear_case(4096, 768, 3072, half, "bias", "gelu"),
+        linear_case(5, 72, 44, half, "bias", "silu", "gate", time_peer=False),
         gemm_case(alpha=0.5, beta=2.0, trans_a=True),
         gemm_case(trans_b=True),
         matmul_case((2, 12, 64, 32), (2, 12, 32, 48), half, a=heads_inside, b=swapped),
@@ -353,7 +353,7 @@ def other_cases() -> list[Case]:
 
 
 FAMILIES: dict[str, Callable[[], list[Case]]] = {
-    "products": product_cases,
+    "matmuls": matmul_cases,
     "attention": attention_cases,
     "convolutions": convolution_cases,
     "others": other_cases,

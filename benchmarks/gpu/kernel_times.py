@@ -19,7 +19,7 @@ L2_BYTES = 60 << 20
 
 
 def cases() -> Iterator[Case]:
-    """What models spend their time on outside of products, at their sizes, and large tensors for bandwidth."""
+    """What models spend their time on outside of matmuls, at their sizes, and large tensors for bandwidth."""
     d = Drawn()
 
     def normed_sum(b, x, y, s, c):  # type: ignore[no-untyped-def]

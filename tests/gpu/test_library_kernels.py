@@ -149,7 +149,7 @@ def test_infinities_in_attention_of_single_precision(name: str, number: float) -
     ("rows", "inner", "columns", "ends"),
     [(4096, 1024, 2048, range(512, 4097, 512)), (1000, 136, 264, (300, 300, 777)), (500, 4096, 512, (0, 129, 500))],
 )
-def test_grouped_products_by_the_instructions_of_hopper(
+def test_grouped_matmuls_by_the_instructions_of_hopper(
     rows: int, inner: int, columns: int, ends: Any, is_transposed: bool
 ) -> None:
     d = Drawn()

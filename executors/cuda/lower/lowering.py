@@ -43,10 +43,10 @@ def families() -> tuple[Mapping[str, Lowering], ...]:
     from ..kernels import tables
     from ..kernels.attention import attention
     from ..kernels.conv import convolutions, deformed, quantized
-    from ..kernels.gemm import einsums, gemv, grouped_products, products, quantized_products
+    from ..kernels.gemm import einsums, gemv, grouped_gemm, matmul, quantized_gemm
     from ..kernels.rnn import recurrent
 
-    heavy = (products, quantized_products, einsums, grouped_products, gemv, convolutions, quantized, deformed)
+    heavy = (matmul, quantized_gemm, einsums, grouped_gemm, gemv, convolutions, quantized, deformed)
     return tuple(family.LOWERINGS for family in (*heavy, attention, recurrent, tables))
 
 

@@ -146,9 +146,7 @@ def test_a_transposed_convolution_of_one_axis_is_the_librarys() -> None:
 
 @pytest.mark.parametrize("x", [(3, 8, 5, 7), (2, 8, 6), (1, 8, 4, 4)])
 @pytest.mark.parametrize("tail", [(), ("bias",), ("bias", "relu")])
-def test_windows_of_one_element_in_rows_are_a_product(
-    x: tuple[int, ...], tail: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_windows_of_one_element_in_rows_are_a_matmul(x: tuple[int, ...], tail: tuple[str, ...], tmp_path: Path) -> None:
     made = convolution(x, (5, 8, *(1 for _ in x[2:])), *tail, layout=np.ascontiguousarray, pads=[0] * 2 * (len(x) - 2))
     candidate = next(each for each in lower_convolution(made.task) if each.name.startswith("product"))
     (found,) = made.found(candidate, tmp_path)

@@ -1,4 +1,4 @@
-"""Einsums: as products of matrices, or by one loop an element."""
+"""Einsums: as matmuls, or by one loop an element."""
 
 from pathlib import Path
 from typing import Any

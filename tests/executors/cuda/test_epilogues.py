@@ -2,12 +2,12 @@
 
 import pytest
 from capgraph.executors.cuda.kernel_ir.launch import KernelLaunch, LibraryCall
-from capgraph.executors.cuda.kernels.gemm.products import lower_product
+from capgraph.executors.cuda.kernels.gemm.matmul import lower_matmul
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native
 from capgraph.ir.types import DType, TensorType
 
-from tests.executors.cuda.product_cases import by_cublaslt, drawn, is_right, linear
+from tests.executors.cuda.matmul_cases import by_cublaslt, drawn, is_right, linear
 from tests.executors.cuda.solving import constant, setting
 
 
@@ -58,9 +58,9 @@ def test_an_exact_gelu_is_never_the_librarys() -> None:
 def test_two_results_of_a_region_are_both_written() -> None:
     graph = Graph()
     x, w = drawn((6, 8)), drawn((8, 16), seed=1)
-    product = graph.append(native("matmul"), [graph.add_input("x", TensorType(DType.F32, x.shape)), constant(graph, w)])
-    positive = graph.append(native("relu"), [product.output])
-    graph.set_outputs([product.output, positive.output])
+    matmul = graph.append(native("matmul"), [graph.add_input("x", TensorType(DType.F32, x.shape)), constant(graph, w)])
+    positive = graph.append(native("relu"), [matmul.output])
+    graph.set_outputs([matmul.output, positive.output])
     made = setting(graph, {"x": x})
     candidate = by_cublaslt(made)
     assert [type(launch) for launch in candidate.launches] == [LibraryCall, KernelLaunch]
@@ -87,4 +87,4 @@ def test_an_addend_that_repeats_along_rows_is_left_to_the_kernel_by_strides() ->
     graph = Graph()
     values = [graph.add_input(name, TensorType(DType.F32, array.shape)) for name, array in arrays.items()]
     graph.set_outputs([graph.append(native("gemm"), values).output])
-    assert [each.name for each in lower_product(setting(graph, arrays).task)] == ["strided"]
+    assert [each.name for each in lower_matmul(setting(graph, arrays).task)] == ["strided"]

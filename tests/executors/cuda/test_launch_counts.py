@@ -35,8 +35,8 @@ class Net(Builder):
         return self.constant(self._rng.standard_normal(shape).astype(DType.of(self.dtype).numpy), self.dtype)
 
     def linear(self, x: Value, size: int, *, has_bias: bool = True) -> Value:
-        product = self.op("matmul", x, self.weight(int(x.shape[-1]), size))
-        return self.op("add", product, self.weight(size)) if has_bias else product
+        matmul = self.op("matmul", x, self.weight(int(x.shape[-1]), size))
+        return self.op("add", matmul, self.weight(size)) if has_bias else matmul
 
     def layer_norm(self, x: Value) -> Value:
         size = int(x.shape[-1])
@@ -205,7 +205,7 @@ def launches_of(graph: Graph) -> Counter[str]:
         (vision, "f32", 0, 7),
         (gated, "f16", 0, 9),
         (decoding, "bf16", 0, 8),  # two of them write the caches; gate and up are one
-        (residual, "f16", 0, 1),  # the norm is its product's
+        (residual, "f16", 0, 1),  # the norm is its matmul's
         (residual, "f32", 0, 1),
         (partial(decoding, batch=16), "bf16", 0, 8),
     ],

@@ -30,7 +30,7 @@ needs_compiler = pytest.mark.skipif(not HAS_COMPILER, reason="the emulator compi
 
 
 def is_emulable(candidate: Candidate) -> bool:
-    """Whether its product, if it has one, needs no instructions of tensor cores."""
+    """Whether its matmul, if it has one, needs no instructions of tensor cores."""
     return candidate.name.partition("+")[0] in ("cublaslt", "strided", "cluster", "sole", "steps", "states")
 
 
@@ -188,7 +188,7 @@ def test_operands_and_results_may_lie_in_any_way(tmp_path: Path) -> None:
     names = ("x", "w", "r", "b", "lengths", "initial_h", "initial_c", "peepholes")
     case = Case("lstm", hidden=8, operands=frozenset(OPTIONAL), attrs=BOTH)
     layouts: dict[str, Layout] = dict.fromkeys(names, every_other)
-    layouts |= dict.fromkeys(("w", "r"), turned)  # so that directions have products of their own
+    layouts |= dict.fromkeys(("w", "r"), turned)  # so that directions have matmuls of their own
     made = case.setting(layouts)
     results = [made.found(candidate, tmp_path) for candidate in emulable(made)]
     assert len(results) >= 2

@@ -1,11 +1,11 @@
-"""Rows that a product norms itself by `layer_norm`, against f64 and against the kernel that norms them alone."""
+"""Rows that a matmul norms itself by `layer_norm`, against f64 and against the kernel that norms them alone."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 from capgraph.executors.cuda.kernel_ir.launch import Candidate, Chip
-from capgraph.executors.cuda.kernels.gemm.products import lower_product
+from capgraph.executors.cuda.kernels.gemm.matmul import lower_matmul
 from capgraph.executors.cuda.kernels.rows import lower_reductions
 from capgraph.ir.constant import Array
 from capgraph.ir.graph import Graph
@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.executors.cuda.emulator import HAS_COMPILER, kernels_of
-from tests.executors.cuda.product_cases import drawn
+from tests.executors.cuda.matmul_cases import drawn
 from tests.executors.cuda.solving import Setting, constant, setting
 from tests.executors.cuda.test_gemv import emulated
 from tests.executors.cuda.test_machine_code import problems
@@ -58,7 +58,7 @@ def layer_normed(
 
 
 def ways(made: Setting) -> list[Candidate]:
-    found = list(lower_product(made.task))
+    found = list(lower_matmul(made.task))
     assert found
     assert all(each.name.startswith("normed-columns") for each in found)
     return found
@@ -77,7 +77,7 @@ def normed(x: Array, affine: str) -> Array:
 
 
 def exact(x: Array, affine: str = "both", *, columns: int = COLUMNS) -> Array:
-    """Their products in f64."""
+    """Their matmuls in f64."""
     weight = parameter("weight", x.shape[-1], columns, dtype=DType.of(x.dtype)).astype(np.float64)
     with np.errstate(all="ignore"):
         return normed(x, affine) @ weight
@@ -115,8 +115,8 @@ def test_rows_are_normed_as_in_f64(dtype: DType, rows: int, inner: int, affine: 
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F16])
 def test_a_residual_block_is_one_launch(dtype: DType, tmp_path: Path) -> None:
     x = (drawn((2, 264)) - 1).astype(dtype.numpy)
-    product = exact(x, columns=264) + parameter("c", 264, dtype=dtype).astype(np.float64)
-    expected = x.astype(np.float64) + gelu(product, approximate="none")
+    matmul = exact(x, columns=264) + parameter("c", 264, dtype=dtype).astype(np.float64)
+    expected = x.astype(np.float64) + gelu(matmul, approximate="none")
     for way in ways(made := layer_normed(x, is_block=True, columns=264)):
         (found,) = made.found(emulated(way), tmp_path)
         assert distance(found, expected) <= TOLERANCES[dtype], way.name
@@ -201,11 +201,11 @@ def test_rows_that_the_kernel_does_not_read_are_normed_before_it(
 ) -> None:
     x = drawn((rows, inner), dtype)
     made = layer_normed(x, is_block=True, columns=inner)
-    product = exact(x, columns=inner) + parameter("c", inner, dtype=dtype).astype(np.float64)
-    (way,) = (each for each in lower_product(made.task) if each.name.startswith("norm+strided"))
+    matmul = exact(x, columns=inner) + parameter("c", inner, dtype=dtype).astype(np.float64)
+    (way,) = (each for each in lower_matmul(made.task) if each.name.startswith("norm+strided"))
     assert len(way.launches) == 3
     (found,) = made.found(way, tmp_path)
-    expected = x.astype(np.float64) + gelu(product, approximate="none")
+    expected = x.astype(np.float64) + gelu(matmul, approximate="none")
     assert distance(found, expected) <= {DType.F16: 2e-3, DType.F64: 1e-12}[dtype]
 
 
@@ -217,7 +217,7 @@ def test_a_gain_of_one_number_is_not_read_as_many(tmp_path: Path) -> None:
     y = graph.append(native("layer_norm"), [rows, gain, None], {"axis": -1, "epsilon": EPSILON}).output
     graph.set_outputs([graph.append(native("matmul"), [y, constant(graph, weight)]).output])
     Pipeline(((Fuse(normed_rows=8),),)).run(graph, check="none")
-    found = list(lower_product((made := setting(graph, {"x": x})).task))
+    found = list(lower_matmul((made := setting(graph, {"x": x})).task))
     assert found
     assert all(each.name.startswith("norm+") for each in found)
     (result,) = made.found(found[-1], tmp_path)

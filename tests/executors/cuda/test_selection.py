@@ -277,7 +277,7 @@ def test_equal_problems_share_a_choice_whatever_their_values_are_called() -> Non
 
 
 def test_other_rounding_or_places_are_other_problems() -> None:
-    case = product_case()
+    case = matmul_case()
     tasks = [
         case,
         replace(case, tf32=True),
@@ -288,7 +288,7 @@ def test_other_rounding_or_places_are_other_problems() -> None:
     assert problem_key("gpu", far, []) == problem_key("gpu", case, [])
 
 
-def product_case() -> Task:
+def matmul_case() -> Task:
     graph = Graph()
     values = [graph.add_input(name, TensorType(DType.F32, (8, 8))) for name in "ab"]
     graph.set_outputs([graph.append(native("matmul"), values).output])

@@ -1,4 +1,4 @@
-"""Deformable convolutions: samples as columns of a product, and the kernel that does without."""
+"""Deformable convolutions: samples as columns of a matmul, and the kernel that does without."""
 
 from pathlib import Path
 from typing import Any

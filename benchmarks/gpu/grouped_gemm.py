@@ -1,8 +1,8 @@
-"""Grouped products beside torch's: each way by itself, recorded in a graph, over weights that exceed the cache.
+"""Grouped matmuls beside torch's: each way by itself, recorded in a graph, over weights that exceed the cache.
 
 Torch's cannot be recorded in f32; there it is called again and again.
 
-python -m benchmarks.gpu.grouped_products [--large] [--ways REGEX]
+python -m benchmarks.gpu.grouped_gemm [--large] [--ways REGEX]
 """
 
 import argparse
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from capgraph.executors.cuda.executor import open_device
 from capgraph.executors.cuda.kernel_ir.launch import BufferPlace, KernelLaunch, Task
-from capgraph.executors.cuda.kernels.gemm.grouped_products import lower_grouped
+from capgraph.executors.cuda.kernels.gemm.grouped_gemm import lower_grouped
 from capgraph.executors.cuda.kernels.gemm.grouped_wgmma import map_bytes
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native

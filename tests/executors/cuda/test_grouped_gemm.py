@@ -1,4 +1,4 @@
-"""Grouped products, their kernels emulated on the host, and compiled."""
+"""Grouped matmuls, their kernels emulated on the host, and compiled."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from capgraph.executors.cuda.kernel_ir.launch import Chip, KernelLaunch
-from capgraph.executors.cuda.kernels.gemm.grouped_products import lower_grouped
+from capgraph.executors.cuda.kernels.gemm.grouped_gemm import lower_grouped
 from capgraph.executors.cuda.kernels.gemm.grouped_tiles import most_tiles
 from capgraph.ir.constant import Array
 from capgraph.ir.graph import Graph
@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.executors.cuda.compiling import compile_problems
-from tests.executors.cuda.product_cases import every_other, swapped
+from tests.executors.cuda.matmul_cases import every_other, swapped
 from tests.executors.cuda.solving import Layout, Setting, setting
 
 LAYOUTS: dict[str, Layout] = {"given": lambda x: x, "transposed": swapped, "gaps": every_other}
