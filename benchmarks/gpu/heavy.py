@@ -1,4 +1,4 @@
-"""Matmuls, attention and convolutions one by one: every way of each step, right or wrong, and how long it takes.
+"""Matmuls, attention and convolutions one by one: every candidate of each step, right or wrong, and how long it takes.
 
 Times are of one launch among twenty in a captured graph, each with a weight of its own, so that weights come from
 device memory as they do in a model. PyTorch's time is that of the same work in a CUDA graph of its own.
@@ -135,7 +135,7 @@ def as_image(array: np.ndarray) -> np.ndarray:
 
 @dataclass
 class Prepared:
-    """A case with its step, what its buffers hold, what is expected, and the ways to do it."""
+    """A case with its step, what its buffers hold, what is expected, and the candidates to do it."""
 
     case: Case
     node: Node
@@ -147,7 +147,7 @@ class Prepared:
 
     @property
     def texts(self) -> list[str]:
-        """The kernels of all ways."""
+        """The kernels of all candidates."""
         launches = [launch for candidate in self.candidates for launch in candidate.launches]
         return [launch.kernel.text for launch in launches if isinstance(launch, KernelLaunch)]
 

@@ -40,14 +40,14 @@ def drawn(shape: Sequence[int], dtype: DType, scale: float = 1.0) -> np.ndarray:
 # ---- matmuls
 
 
-def linear_case(rows: int, inner: int, columns: int, dtype: DType, *tail: str, time_peer: bool = True) -> Case:
+def linear_case(rows: int, inner: int, columns: int, dtype: DType, *epilogue: str, time_peer: bool = True) -> Case:
     x, w = drawn((1, rows, inner), dtype), drawn((inner, columns), dtype, inner**-0.5)
     b, r = drawn((columns,), dtype), drawn((1, rows, columns), dtype)
 
     def build_graph(graph: Graph) -> dict[str, np.ndarray]:
         value = graph.append(native("matmul"), [graph.add_input("x", TensorType(dtype, x.shape)), constant(graph, w)])
         inputs = {"x": x}
-        for name in tail:
+        for name in epilogue:
             if name == "bias":
                 value = graph.append(native("add"), [value.output, constant(graph, b)])
             elif name in ("residual", "gate"):
@@ -60,11 +60,11 @@ def linear_case(rows: int, inner: int, columns: int, dtype: DType, *tail: str, t
         return inputs
 
     def peer() -> float:
-        tx, tb = on_device(x[0], dtype), on_device(b, dtype) if "bias" in tail else None
+        tx, tb = on_device(x[0], dtype), on_device(b, dtype) if "bias" in epilogue else None
         weights = [on_device(np.ascontiguousarray(w.T), dtype) for _ in range(LAUNCHES)]
         return peer_time(lambda i: torch.nn.functional.linear(tx, weights[i], tb))
 
-    name = f"{dtype} {rows}x{inner}x{columns} {'+'.join(tail)}"
+    name = f"{dtype} {rows}x{inner}x{columns} {'+'.join(epilogue)}"
     return Case(name, build_graph, peer if time_peer else None, 0.03 if dtype is DType.BF16 else 0.005)
 
 
@@ -233,7 +233,7 @@ def conv_case(  # noqa: PLR0913  # a case has what a convolution has
     made: int,
     kernel: int,
     dtype: DType,
-    *tail: str,
+    *epilogue: str,
     groups: int = 1,
     stride: int = 1,
     is_transposed: bool = False,
@@ -252,11 +252,11 @@ def conv_case(  # noqa: PLR0913  # a case has what a convolution has
     def build_graph(graph: Graph) -> dict[str, np.ndarray]:
         inputs = {"raw" if raw else "x": x}
         image = graph.add_input(next(iter(inputs)), TensorType(dtype, x.shape))
-        bias = constant(graph, b) if "bias" in tail else None
+        bias = constant(graph, b) if "bias" in epilogue else None
         node = graph.append(
             native("conv_transpose" if is_transposed else "conv"), [image, constant(graph, w), bias], attrs
         )
-        for name in tail:
+        for name in epilogue:
             if name == "residual":
                 inputs["r"] = drawn(tuple(int(dim) for dim in node.output.shape), dtype)
                 other = graph.add_input("r", node.output.type)
@@ -274,13 +274,15 @@ def conv_case(  # noqa: PLR0913  # a case has what a convolution has
         work = (functional.conv_transpose2d if is_transposed else functional.conv2d) if axes == 2 else functional.conv3d
         memory = torch.channels_last if axes == 2 else torch.channels_last_3d
         tx = on_device(x, dtype).contiguous(memory_format=memory)
-        tb = on_device(b, dtype) if "bias" in tail else None
+        tb = on_device(b, dtype) if "bias" in epilogue else None
         weights = [on_device(w, dtype).contiguous(memory_format=memory) for _ in range(LAUNCHES)]
         options = {"stride": stride, "padding": kernel // 2, "groups": groups}
         return peer_time(lambda i: work(tx, weights[i], tb, **options))
 
     kind = "transposed " if is_transposed else "raw " if raw else ""
-    name = f"{kind}{dtype} {batch}x{channels}x{size}^{axes}->{made} k{kernel} s{stride} g{groups} {'+'.join(tail)}"[:44]
+    name = f"{kind}{dtype} {batch}x{channels}x{size}^{axes}->{made} k{kernel} s{stride} g{groups} {'+'.join(epilogue)}"[
+        :44
+    ]
     tolerance = 0.02 if dtype is DType.BF16 else 0.004 if dtype is DType.F16 else 1e-5
     return Case(name, build_graph, peer, tolerance, are_images=True)
 

@@ -9,7 +9,7 @@ batch and heads joined. `passes.recognition.scores` lists what may stand in the 
 * k in whatever order of axes: it is transposed back, which mostly cancels
 * keys and values repeated for groups of query heads (reshape, expand, reshape) are read unrepeated, as is the one head
   of both that the matmuls broadcast
-* a mask of zeros goes; a lower triangle, constant or computed as `passes.recognition.triangles` says, becomes `causal`,
+* a mask of zeros goes; a lower triangle, constant or computed as `parts/causal_masks.py` says, becomes `causal`,
   if it hides by -inf or is alone; others become one mask, in their order
 * few keys of many features (attention over channels) stay matmuls: their scores are smaller than the queries
 * heads that are parted only for attention, by reshape and transpose, and joined again after it stay side by side

@@ -110,7 +110,7 @@ def test_convolutions_round_as_pytorch_asks(allowed: bool) -> None:
 def test_attention_of_single_precision(
     heads: int, kv_heads: int, steps: int, keys: int, size: int, causal: bool
 ) -> None:
-    """As near to f64 as PyTorch's, whose factors are also sums of two numbers of 11 bits."""
+    """As near to f64 as PyTorch's, whose operands are also sums of two numbers of 11 bits."""
     d = Drawn()
     shapes = (2, heads, steps, size), (2, kv_heads, keys, size), (2, kv_heads, keys, size)
     arrays = [d.array("f32", *shape) for shape in shapes]

@@ -1,4 +1,4 @@
-"""Matmuls of fp8 and i8 on a GPU: every way and algorithm against f64, and programs whose scales change."""
+"""Matmuls of fp8 and i8 on a GPU: every candidate and algorithm against f64, and programs whose scales change."""
 
 import warnings
 from dataclasses import replace
@@ -37,23 +37,31 @@ pytestmark = [
 
 F16, BF16, F32 = DType.F16, DType.BF16, DType.F32
 SHAPES = [((1,), 64, 64), ((5,), 32, 48), ((16,), 256, 512), ((3, 11), 128, 80), ((128,), 1024, 768), ((300,), 16, 16)]
-TAILS = [(), ("bias",), ("bias", "relu"), ("relu",), ("residual",), ("bias", "residual", "relu"), ("bias", "gelu-tanh")]
+EPILOGUES = [
+    (),
+    ("bias",),
+    ("bias", "relu"),
+    ("relu",),
+    ("residual",),
+    ("bias", "residual", "relu"),
+    ("bias", "gelu-tanh"),
+]
 PAIRS = [(E4M3, E4M3), (E4M3, E5M2), (E5M2, E4M3)]
 
 
 def tried(task: Task, device: CudaDevice) -> list[Candidate]:
-    """The ways of the library, and the first two of the ordinary matmul, compiled together."""
-    ways = list(lower_matmul(task))
-    ordinary = [each for each in ways if each.name.startswith("dequantized")]
-    chosen = [each for each in ways if each not in ordinary[2:]]
-    handed = [each for each in (with_safe_triggers([way])[0] for way in chosen) if each is not None]
+    """The candidates of the library, and the first two of the ordinary matmul, compiled together."""
+    candidates = list(lower_matmul(task))
+    ordinary = [each for each in candidates if each.name.startswith("dequantized")]
+    chosen = [each for each in candidates if each not in ordinary[2:]]
+    handed = [each for each in (with_safe_triggers([candidate])[0] for candidate in chosen) if each is not None]
     launches = [launch for each in handed for launch in each.launches]
     device.compiler.compile(launch.kernel for launch in launches if isinstance(launch, KernelLaunch))
     return chosen
 
 
 def wrong(matmul: Matmul, device: CudaDevice) -> list[str]:
-    """What is wrong with the ways of a matmul, a line each; and what there is, for the report of a failure."""
+    """What is wrong with the candidates of a matmul, a line each; and what there is, for the report of a failure."""
     setting = replace(matmul, chip=device.driver.chip).setting()
     found, right = exact(matmul), OnDevice(setting, device)
     lines: list[str] = []
@@ -68,22 +76,22 @@ def wrong(matmul: Matmul, device: CudaDevice) -> list[str]:
         except UnsupportedError as refusal:
             done.append(f"{candidate.name} is refused: {refusal.message[:60]}")
     print(*done, sep="\n")
-    return lines + ([] if done else ["no way at all"])
+    return lines + ([] if done else ["no candidate at all"])
 
 
 @pytest.mark.parametrize("matmul", CASES, ids=str)
 def test_weights_in_codes(matmul: CodedMatmul, device: CudaDevice) -> None:
-    """Every way of a matmul whose weight is read as codes, against f64."""
+    """Every candidate of a matmul whose weight is read as codes, against f64."""
     setting = replace(matmul, chip=device.driver.chip).setting()
-    (value, allowed_error), ways = matmul.exact(), list(lower_matmul(setting.task))
+    (value, allowed_error), candidates = matmul.exact(), list(lower_matmul(setting.task))
     device.compiler.compile(
-        launch.kernel for way in ways for launch in way.launches if isinstance(launch, KernelLaunch)
+        launch.kernel for candidate in candidates for launch in candidate.launches if isinstance(launch, KernelLaunch)
     )
     right = OnDevice(setting, device)
     errors = {
         name: float((np.abs(found.astype(np.float64) - value) / allowed_error).max())
-        for way in ways
-        for name, (found, *_) in right.results(way)
+        for candidate in candidates
+        for name, (found, *_) in right.results(candidate)
     }
     print(errors)
     assert errors
@@ -101,21 +109,21 @@ def test_fp8(
 
 
 @pytest.mark.parametrize("to", [F16, BF16, F32], ids=lambda dtype: dtype.value)
-@pytest.mark.parametrize("tail", [*TAILS, ("bias", "gelu"), ("bias", "silu")], ids="-".join)
-def test_fp8_with_what_follows(tail: tuple[str, ...], to: DType, device: CudaDevice) -> None:
-    assert not wrong(Matmul((33,), 256, 320, to=to, tail=tail, tf32=True), device)
+@pytest.mark.parametrize("epilogue", [*EPILOGUES, ("bias", "gelu"), ("bias", "silu")], ids="-".join)
+def test_fp8_with_what_follows(epilogue: tuple[str, ...], to: DType, device: CudaDevice) -> None:
+    assert not wrong(Matmul((33,), 256, 320, to=to, epilogue=epilogue, tf32=True), device)
 
 
 @pytest.mark.parametrize(
     "matmul",
     [
         Matmul((17,), 64, 96, op="gemm", is_turned=True, has_constant_weight=False),
-        Matmul((17,), 64, 96, op="gemm", is_turned=True, tail=("relu",), to=BF16),
+        Matmul((17,), 64, 96, op="gemm", is_turned=True, epilogue=("relu",), to=BF16),
         Matmul((17,), 64, 96, has_constant_weight=False),
         Matmul((2, 9), 64, 96, has_constant_scales=True, scale_dtype=F16),
         Matmul((17,), 64, 96, scale_dtype=BF16, to=BF16),
         Matmul((17,), 40, 96),
-        Matmul((17,), 64, 7, tail=("bias",)),
+        Matmul((17,), 64, 7, epilogue=("bias",)),
         Matmul((17,), 64, 96, (E5M2, E5M2)),
     ],
     ids=["turned", "turned-constant", "laid-out", "constant-scales", "bf16-scales", "inner-40", "columns-7", "e5m2"],
@@ -125,11 +133,13 @@ def test_fp8_that_lies_otherwise_or_does_not_fit(matmul: Matmul, device: CudaDev
 
 
 @pytest.mark.parametrize("to", [F16, BF16, F32], ids=lambda dtype: dtype.value)
-@pytest.mark.parametrize("tail", [(), ("bias", "relu"), ("residual", "silu")], ids="-".join)
+@pytest.mark.parametrize("epilogue", [(), ("bias", "relu"), ("residual", "silu")], ids="-".join)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_bytes(shape: tuple[tuple[int, ...], int, int], tail: tuple[str, ...], to: DType, device: CudaDevice) -> None:
+def test_bytes(
+    shape: tuple[tuple[int, ...], int, int], epilogue: tuple[str, ...], to: DType, device: CudaDevice
+) -> None:
     rows, inner, columns = shape
-    assert not wrong(Matmul(rows, inner, columns, (I8, I8), to, tail), device)
+    assert not wrong(Matmul(rows, inner, columns, (I8, I8), to, epilogue), device)
 
 
 @pytest.mark.parametrize("dtypes", [(I8, I8), (E4M3, E4M3), (E4M3, E5M2)], ids=["i8", "e4m3", "e5m2"])
@@ -164,19 +174,19 @@ def test_matmuls_of_integers_are_exact(dtype: DType, leading: tuple[int, ...], d
 # ---- the library does it, and not only what is left when it refuses
 
 
-def is_done_by(way: str, matmul: Matmul, device: CudaDevice) -> bool:
-    """Whether the library takes the first way of that name."""
+def is_done_by(name: str, matmul: Matmul, device: CudaDevice) -> bool:
+    """Whether the library takes the first candidate of that name."""
     setting = replace(matmul, chip=device.driver.chip).setting()
-    candidate = next(each for each in lower_matmul(setting.task) if each.name.startswith(way))
+    candidate = next(each for each in lower_matmul(setting.task) if each.name.startswith(name))
     return len(list(OnDevice(setting, device).results(candidate))) > 0
 
 
-@pytest.mark.parametrize("tail", TAILS, ids="-".join)
-def test_the_library_has_fp8_with_what_follows(tail: tuple[str, ...], device: CudaDevice) -> None:
+@pytest.mark.parametrize("epilogue", EPILOGUES, ids="-".join)
+def test_the_library_has_fp8_with_what_follows(epilogue: tuple[str, ...], device: CudaDevice) -> None:
     if device.driver.chip.arch < FIRST_FP8_ARCH:
         pytest.skip("fp8 takes compute capability 8.9")
     for to in (F16, BF16):
-        assert is_done_by("fp8", Matmul((128,), 256, 512, to=to, tail=tail), device)
+        assert is_done_by("fp8", Matmul((128,), 256, 512, to=to, epilogue=epilogue), device)
 
 
 def test_the_library_has_bytes(device: CudaDevice) -> None:

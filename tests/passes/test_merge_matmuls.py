@@ -88,21 +88,21 @@ def test_least() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tail", "is_merged"),
+    ("epilogue", "is_merged"),
     [
         ("%s = silu(%p) %y = mul(%s, %q) return %y", False),
         ("%s = silu(%p) return %s, %q", False),
         ("%s = softmax(%p) {axis = 1} return %s, %q", True),
     ],
 )
-def test_matmuls_with_an_epilogue_are_spared(tail: str, is_merged: bool) -> None:
+def test_matmuls_with_an_epilogue_are_spared(epilogue: str, is_merged: bool) -> None:
     text = f"""
     graph @main(%x: f32[T, 1]) {{
       %u = constant() {{value = dense<f32[1, 1]: [2.0]>}}
       %v = constant() {{value = dense<f32[1, 1]: [3.0]>}}
       %p = matmul(%x, %u)
       %q = matmul(%x, %v)
-      {tail}
+      {epilogue}
     }}"""
     graph = parse(text)
     Pipeline(((MergeMatmuls(spares_epilogues=True),),)).run(graph)

@@ -169,10 +169,10 @@ def is_within_limits(kernel: Kernel, chip: Chip) -> bool:
     )
 
 
-def _why_on_host(is_known: bool, has_ways: bool) -> str:
+def _why_on_host(is_known: bool, has_candidates: bool) -> str:
     if not is_known:
         return "there is no kernel for this op"
-    return "none of its kernels runs here" if has_ways else "no kernel fits its dtypes, layouts or sizes"
+    return "none of its kernels runs here" if has_candidates else "no kernel fits its dtypes, layouts or sizes"
 
 
 def _libraries_of(candidate: Candidate) -> set[str]:

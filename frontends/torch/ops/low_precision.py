@@ -30,14 +30,14 @@ def _scaled_mm(
     return c.cast(total, c.dtype)
 
 
-def _dequantized(c: Call, factor: Value, scale: Value, axis: int) -> Value:
-    """A factor whose scale is one number, or one for each row (`axis` 0) or column (1)."""
+def _dequantized(c: Call, operand: Value, scale: Value, axis: int) -> Value:
+    """An operand whose scale is one number, or one for each row (`axis` 0) or column (1)."""
     if all(size == 1 for size in scale.shape):
-        return c.op("dequantize_linear", factor, c.reshape(scale, ()), None, to=DType.F32)
-    size = factor.shape[axis]
+        return c.op("dequantize_linear", operand, c.reshape(scale, ()), None, to=DType.F32)
+    size = operand.shape[axis]
     if scale.tensor.rank != 2 or scale.shape[axis] != size or scale.shape[1 - axis] != 1:
         raise NoLowering("matmuls with a scale for each block")
-    return c.op("dequantize_linear", factor, c.reshape(scale, (size,)), None, to=DType.F32, axis=axis)
+    return c.op("dequantize_linear", operand, c.reshape(scale, (size,)), None, to=DType.F32, axis=axis)
 
 
 def _int_mm(c: Call, a: Value, b: Value) -> Value:

@@ -157,8 +157,8 @@ def _multiply_windows(matrix: Array, windows: Array, result: Array, columns: Arr
                 (slice(first, first + images), *[slice(None)] * (1 + len(counts)), slice(start, start + rows))
             ]
             unfolded = np.ascontiguousarray(tile) if columns is None else _copied(tile, columns)
-            factors = unfolded.reshape(tile.shape[0], groups, inner, -1)
-            np.matmul(matrix, factors, out=flat[first : first + images, :, :, start * row : (start + rows) * row])
+            operand = unfolded.reshape(tile.shape[0], groups, inner, -1)
+            np.matmul(matrix, operand, out=flat[first : first + images, :, :, start * row : (start + rows) * row])
 
 
 def _copied(array: Array, memory: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Matmuls as steps with memory: layouts, constant weights, what follows; and whether a way of one is right."""
+"""Matmuls as steps with memory: layouts, constant weights, what follows; and whether a candidate of one is right."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -55,7 +55,7 @@ def linear(
     rows: int,
     inner: int,
     columns: int,
-    *tail: str,
+    *epilogue: str,
     dtype: DType = DType.F32,
     chip: Chip | None = None,
     tf32: bool = False,
@@ -64,7 +64,7 @@ def linear(
     graph, inputs = Graph(), {"x": drawn((1, rows, inner), dtype)}
     x = graph.add_input("x", TensorType(dtype, (1, rows, inner)))
     value = graph.append(native("matmul"), [x, constant(graph, drawn((inner, columns), dtype, 1))]).output
-    for index, name in enumerate(tail):
+    for index, name in enumerate(epilogue):
         value = _followed(graph, value, name, index, inputs)
     graph.set_outputs([value])
     return setting(graph, inputs, chip=chip, tf32=tf32)

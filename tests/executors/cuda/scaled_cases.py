@@ -19,7 +19,7 @@ HOPPER = Chip(90)
 
 @dataclass(frozen=True)
 class Matmul:
-    """`tail` of (a_scale * a) @ (b_scale * b) in the dtype `to`, a [*rows, inner] and b [inner, columns].
+    """`epilogue` of (a_scale * a) @ (b_scale * b) in the dtype `to`, a [*rows, inner] and b [inner, columns].
 
     With `is_turned` b is stored as [columns, inner]. A gemm has the bias by itself. `by_row` and `by_column` give each
     row of a, of which there is one axis, and each column of b a scale.
@@ -30,7 +30,7 @@ class Matmul:
     columns: int = 48
     dtypes: tuple[DType, DType] = (E4M3, E4M3)
     to: DType = DType.F16
-    tail: tuple[str, ...] = ()
+    epilogue: tuple[str, ...] = ()
     scale_dtype: DType = DType.F32
     has_constant_scales: bool = False
     has_constant_weight: bool = True
@@ -96,7 +96,7 @@ class _Making:
         else:
             turned = self.made.append(native("transpose"), [w], {"perm": (1, 0)}).output if matmul.is_turned else w
             value = self.made.append(native("matmul"), [x, turned]).output
-        for name in matmul.tail:
+        for name in matmul.epilogue:
             value = self._followed(value, name)
         self.made.set_outputs([value])
         return self.made
@@ -140,7 +140,7 @@ def exact(matmul: Matmul) -> Exact:
     value = scale * (contents["a"] @ contents["b"])
     matmul_magnitude = scale * (np.abs(contents["a"]) @ np.abs(contents["b"]))
     magnitude = np.abs(value)
-    for name in (*(("bias",) if matmul.op == "gemm" else ()), *matmul.tail):
+    for name in (*(("bias",) if matmul.op == "gemm" else ()), *matmul.epilogue):
         if name in ("bias", "residual"):
             added = contents["bias" if name == "bias" else "r"]
             value, magnitude = value + added, magnitude + np.abs(added)
@@ -163,8 +163,8 @@ _STEEPEST = 1.2
 """The steepest slope of an activation: 1.13 for GELU, 1.1 for SiLU."""
 
 
-def allowed(matmul: Matmul, found: Exact, way: str) -> Array:
-    """How far a way may be from the exact result.
+def allowed(matmul: Matmul, found: Exact, candidate: str) -> Array:
+    """How far a candidate may be from the exact result.
 
     Tensor cores of Hopper add 32 products of fp8 to the sum so far with 13 bits behind the leading one of the largest
     of them, and go on in f32 after 128. That is an error of at most 132 * 2**-14 of the largest number on the way in
@@ -173,12 +173,12 @@ def allowed(matmul: Matmul, found: Exact, way: str) -> Array:
     f32. Behind the sum there are up to four roundings of what is there.
     """
     unit = _ROUNDING[matmul.to]
-    if way.startswith("fp8"):
+    if candidate.startswith("fp8"):
         relative = _TENSOR_CORES
-    elif way.startswith("bytes"):
+    elif candidate.startswith("bytes"):
         relative = 4 * 2.0**-24
     else:
-        factors = 2.0**-11 if matmul.to is DType.F32 and matmul.tf32 else unit
-        relative = 2 * factors + matmul.inner * 2.0**-24
+        operands = 2.0**-11 if matmul.to is DType.F32 and matmul.tf32 else unit
+        relative = 2 * operands + matmul.inner * 2.0**-24
     behind = 4 * unit * found.magnitude + 2.0**-20 * found.magnitude
     return np.asarray(_STEEPEST * (relative * found.matmul_magnitude + behind))

@@ -118,10 +118,10 @@ def test_two_matmuls_of_the_same_rows_run_as_one(
     dtype: DType, rows: int, inner: int, columns: int, norm: str, tmp_path: Path
 ) -> None:
     made = paired(rows, inner, columns, dtype, norm=norm)
-    ways = [each for each in lower_matmul(made.task) if each.name.startswith("paired")]
-    assert ways
-    for way in ways:
-        (found,), (expected,) = made.found(emulated(way), tmp_path), made.expected
+    candidates = [each for each in lower_matmul(made.task) if each.name.startswith("paired")]
+    assert candidates
+    for candidate in candidates:
+        (found,), (expected,) = made.found(emulated(candidate), tmp_path), made.expected
         wide, told = found.astype(np.float64), expected.astype(np.float64)
         tolerance = {DType.F32: 1e-5, DType.F16: 3e-3, DType.BF16: 2e-2}[dtype]
         assert np.linalg.norm(wide - told) <= tolerance * np.linalg.norm(told)
@@ -164,16 +164,16 @@ def test_sizes_that_end_within_a_piece_of_work(
 @pytest.mark.parametrize("matmul", CASES, ids=str)
 def test_weights_in_codes(matmul: CodedMatmul, tmp_path: Path) -> None:
     made, (value, allowed) = matmul.setting(), matmul.exact()
-    ways = list(lower_matmul(made.task))
-    assert ways
-    for way in ways:
-        (found,) = made.found(emulated(way), tmp_path)
-        assert (np.abs(found.astype(np.float64) - value) <= allowed).all(), way.name
+    candidates = list(lower_matmul(made.task))
+    assert candidates
+    for candidate in candidates:
+        (found,) = made.found(emulated(candidate), tmp_path)
+        assert (np.abs(found.astype(np.float64) - value) <= allowed).all(), candidate.name
 
 
 def test_kernels_of_weights_in_codes_compile() -> None:
-    ways = (way for matmul in CASES for way in lower_matmul(matmul.setting().task))
-    assert not compile_problems(kernels_of(ways))
+    candidates = (candidate for matmul in CASES for candidate in lower_matmul(matmul.setting().task))
+    assert not compile_problems(kernels_of(candidates))
 
 
 def test_kernels_compile() -> None:

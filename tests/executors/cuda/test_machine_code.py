@@ -43,25 +43,27 @@ def problems(kernels: list[Kernel]) -> list[str]:
     return found
 
 
-def declaring(rows: int, inner: int, dtype: DType, *tail: str) -> list[Kernel]:
-    """The kernels of a matmul that declare early loads: of all ways by columns, and of the first on tensor cores."""
-    made = [linear(rows, inner, 96, *tail, dtype=dtype), normed(min(rows, 4), inner, 96, dtype)]
-    ways = {each.name: each for setting in made for each in lower_matmul(setting.task)}
-    split = [name for name in ways if name.startswith("split")][:1]
-    kernels = kernels_of(each for name, each in ways.items() if "columns" in name or name in split)
+def declaring(rows: int, inner: int, dtype: DType, *epilogue: str) -> list[Kernel]:
+    """The kernels of a matmul that declare early loads: of all by columns, and of the first on tensor cores."""
+    made = [linear(rows, inner, 96, *epilogue, dtype=dtype), normed(min(rows, 4), inner, 96, dtype)]
+    candidates = {each.name: each for setting in made for each in lower_matmul(setting.task)}
+    split = [name for name in candidates if name.startswith("split")][:1]
+    kernels = kernels_of(each for name, each in candidates.items() if "columns" in name or name in split)
     return [kernel for kernel in kernels if kernel.early_loads]
 
 
 @pytest.mark.parametrize(
-    ("rows", "inner", "dtype", "tail"),
+    ("rows", "inner", "dtype", "epilogue"),
     [
         (1, 8192, DType.BF16, ("residual",)),
         (4, 3000, DType.F16, ("bias", "silu", "gate")),
         (8, 1024, DType.F32, ("bias",)),
     ],
 )
-def test_constants_are_asked_for_before_the_wait(rows: int, inner: int, dtype: DType, tail: tuple[str, ...]) -> None:
-    kernels = declaring(rows, inner, dtype, *tail)
+def test_constants_are_asked_for_before_the_wait(
+    rows: int, inner: int, dtype: DType, epilogue: tuple[str, ...]
+) -> None:
+    kernels = declaring(rows, inner, dtype, *epilogue)
     assert len(kernels) >= 2
     told = problems(kernels)
     assert not told, told[0]

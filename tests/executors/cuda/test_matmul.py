@@ -1,4 +1,4 @@
-"""The ways of a matmul: which comes first, and own kernels that compile for every chip."""
+"""The candidates of a matmul: which comes first, and own kernels that compile for every chip."""
 
 from pathlib import Path
 
@@ -55,13 +55,13 @@ def test_own_kernels_compile(chip: Chip) -> None:
 
 
 def is_right(made: Setting, name: str, folder: Path) -> bool:
-    """Whether every way of that name gives what the graph means."""
-    ways = [each for each in lower_matmul(made.task) if each.name.startswith(name)]
-    assert ways
+    """Whether every candidate of that name gives what the graph means."""
+    candidates = [each for each in lower_matmul(made.task) if each.name.startswith(name)]
+    assert candidates
     limit = 1e-4 if made.expected[0].dtype == np.float32 else 2e-2
     return all(
         np.allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=limit, atol=limit)
-        for each in ways
+        for each in candidates
         for found, wanted in zip(made.found(each, folder), made.expected, strict=True)
     )
 
@@ -79,9 +79,9 @@ def test_what_lies_badly_is_copied_around_one_call(tmp_path: Path) -> None:
     half = DType.F16
     odd_result = linear(40, 64, 51, "bias", "silu", dtype=half)
     two_columns = linear(40, 64, 50, "bias", dtype=half)
-    odd_factors = matmul(drawn((2, 20, 17), half), drawn((2, 17, 24), half))
+    odd_operands = matmul(drawn((2, 20, 17), half), drawn((2, 17, 24), half))
     split = matmul(drawn((2, 3, 20, 16)), drawn((2, 3, 16, 8)), b=heads_inside)
-    for made in (odd_result, two_columns, odd_factors, split):
+    for made in (odd_result, two_columns, odd_operands, split):
         assert is_right(made, "cublaslt-copied", tmp_path)
     plain = [linear(40, 64, 48, "bias", dtype=half), linear(40, 64, 51), linear(4, 64, 51, dtype=half)]
     assert not [each for made in plain for each in lower_matmul(made.task) if "copied" in each.name]

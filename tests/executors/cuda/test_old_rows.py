@@ -68,24 +68,24 @@ def attending(  # what a step may be like
 
 
 def planned(graph: Graph, shape: str = "") -> tuple[Plan, Chosen, Chosen]:
-    """The plan, and the ways before and after; attention is done in a shape, where one is named."""
+    """The plan, and the candidates before and after; attention is done in a shape, where one is named."""
     made = graph.clone()
     pipeline_for(2, "cuda").run(made, check="none")
     backend = Backend()
     plan = cuda_planning(backend, ReplayOptions()).of(made)({}, CaptureMode.FULL)
-    ways = backend.lower(plan)
-    chosen = [each.candidates[0] if each.candidates else None for each in ways]
+    steps = backend.lower(plan)
+    chosen = [each.candidates[0] if each.candidates else None for each in steps]
     named = [
         replace(each, name=f"tensor-cores-{shape}")
         if each is not None and "tensor-cores" in each.name and shape
         else each
         for each in chosen
     ]
-    return plan, named, with_old_rows(plan, ways, named)
+    return plan, named, with_old_rows(plan, steps, named)
 
 
 def changed(graph: Graph, shape: str = "") -> list[tuple[Candidate, Candidate]]:
-    """The ways before and after, of steps where they differ."""
+    """The candidates before and after, of steps where they differ."""
     _, chosen, found = planned(graph, shape)
     pairs = zip(chosen, found, strict=True)
     return [(one, other) for one, other in pairs if one is not None and other is not None and one is not other]

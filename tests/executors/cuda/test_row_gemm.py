@@ -181,8 +181,8 @@ def test_kernels_compile() -> None:
     assert not compile_problems(kernels_of(found))
     older = [matmul for matmul in CASES if matmul.dtype is BF16]
     tasks = [replace(matmul.setting().task, chip=Chip(80, 108, 163 << 10)) for matmul in older]
-    ways = [each for task in tasks for each in lower_matmul(task) if "rows-" in each.name]
-    kernels = kernels_of(ways)
+    candidates = [each for task in tasks for each in lower_matmul(task) if "rows-" in each.name]
+    kernels = kernels_of(candidates)
     assert all(kernel.cluster == (1, 1, 1) for kernel in kernels)
     assert not compile_problems(kernels, [80])
 

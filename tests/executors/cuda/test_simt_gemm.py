@@ -165,11 +165,11 @@ def test_unsigned_bytes_are_made_signed_for_the_library(
     weight = constant(graph, drawn((32, 16), np.int8, 1))
     graph.set_outputs([graph.append(native("matmul_integer"), [values["a"], weight, values.get("z"), None]).output])
     made = setting(graph, arrays)
-    ways = {each.name: each for each in lower_matmul_integer(made.task)}
+    candidates = {each.name: each for each in lower_matmul_integer(made.task)}
     if leading and zero == (5,):
-        assert list(ways) == ["strided"]
+        assert list(candidates) == ["strided"]
         return
-    assert list(ways) == ["cublaslt-signed", "strided"]
-    assert (made.found(ways["cublaslt-signed"], tmp_path)[0] == made.expected[0]).all()
-    kernels = [each.kernel for each in ways["cublaslt-signed"].launches if isinstance(each, KernelLaunch)]
+    assert list(candidates) == ["cublaslt-signed", "strided"]
+    assert (made.found(candidates["cublaslt-signed"], tmp_path)[0] == made.expected[0]).all()
+    kernels = [each.kernel for each in candidates["cublaslt-signed"].launches if isinstance(each, KernelLaunch)]
     assert compile_problems(kernels) == []

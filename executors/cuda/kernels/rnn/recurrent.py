@@ -160,11 +160,11 @@ def _matmul_candidates(task: Task, used: int) -> Iterator[Candidate]:
 def _matmuls(task: Task, x: View, w: View, memory: _Memory) -> Iterator[Task]:
     """Matmuls x [.., I] @ wᵀ [I, D * G * H]: one, or one for each direction where `w` cannot be seen as one matrix."""
     count, rows, features = w.shape
-    by_way, down, along = w.strides
-    has_one_matrix = count == 1 or by_way == rows * down
+    by_direction, down, along = w.strides
+    has_one_matrix = count == 1 or by_direction == rows * down
     columns = count * rows if has_one_matrix else rows
     for first in range(0, count * rows, columns):
-        offset = w.offset + first // rows * by_way
+        offset = w.offset + first // rows * by_direction
         weight = View(w.buffer, offset, w.dtype, (features, columns), (along, down))
         made = memory.projected
         part = View(
