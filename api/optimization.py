@@ -20,7 +20,7 @@ from .sources import Examples, LoadedModel, Model, device_of, load_model, read_a
 _HIGHEST_LEVEL = 3
 
 ROUNDING_LEVEL = 3
-"""From this level on products in f32 run on tensor cores, which round operands to 11 bits (TF32)."""
+"""From this level on matmuls in f32 run on tensor cores, which round operands to 11 bits (TF32)."""
 
 
 def optimize(  # noqa: PLR0913  # every choice there is, by keyword
@@ -60,7 +60,7 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
 
     `device="cuda"` (or "cuda:1") runs on a GPU, where "auto" is "eager": arrays of torch and CuPy on that device are
     read where they lie or copied there, and outputs are arrays of the same framework. `tune` says for which steps the
-    kernels that there are get measured: None for products, convolutions and attention, True for all, False for none.
+    kernels that there are get measured: None for matmuls, convolutions and attention, True for all, False for none.
 
     "graph" plans and records. `mode` says how much: "none", "full" (whole graphs or nothing), "piecewise" (with
     attention outside), or "full_and_piecewise" (only what cannot be captured is outside). `dynamic` gives the range of
@@ -69,7 +69,7 @@ def optimize(  # noqa: PLR0913  # every choice there is, by keyword
     proven to be safe. `capture` has further options, a `CaptureOptions` or a dict of its fields.
 
     `level` bounds what passes may do: 0 nothing, 1 not a bit of any result changes, 2 sums may be re-associated, 3
-    approximations, such as rounded inverses for divisions, and TF32 for products in f32 on a GPU. `tf32` says whether
+    approximations, such as rounded inverses for divisions, and TF32 for matmuls in f32 on a GPU. `tf32` says whether
     operands in f32 are rounded to TF32 there, at any level; None leaves a module of PyTorch what its settings ask for
     now (for convolutions they do by default), and other models what the level says. `verify="structure"` checks the
     graph as it comes and after every pass, "numeric" compares what it gives on random inputs as well, also after the
@@ -245,7 +245,7 @@ def _check_tf32(tf32: Any, rounds_on_gpu: bool) -> None:
         raise UnsupportedError(f"tf32={tf32!r} is not known", remedy="True, False, or None")
     if not rounds_on_gpu:
         raise UnsupportedError(
-            f"tf32={tf32!r} is for products on a GPU", remedy='use device="cuda" with executor="graph" or "eager"'
+            f"tf32={tf32!r} is for matmuls on a GPU", remedy='use device="cuda" with executor="graph" or "eager"'
         )
 
 

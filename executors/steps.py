@@ -44,7 +44,7 @@ from .signature import Signature, owned
 _FASTER: dict[str, Meaning] = {"conv": conv_in_own_width}
 
 _NEAR = 16
-"""About how many nodes are looked at between a product and a softmax."""
+"""About how many nodes are looked at between an anchor (a matmul or a convolution) and a softmax."""
 
 
 def host_meaning(node: Node) -> Meaning:
@@ -55,14 +55,14 @@ def host_meaning(node: Node) -> Meaning:
 
 
 def feeds_softmax(node: Node) -> bool:
-    """Whether results of `node` are scores of a softmax: they get there without another product in between.
+    """Whether results of `node` are scores of a softmax: they get there without another anchor in between.
 
     An exponential makes relative errors of absolute ones, and BLAS may give unlike sums of like terms (OpenBLAS for
     AVX2 adds up the rows of one block in different orders), so such sums are better taken in twice the width.
     """
     near = [node]
     for each in near:
-        users = [user for value in each.outputs for user in value.users if not user.op.has(Trait.PRODUCT)]
+        users = [user for value in each.outputs for user in value.users if not user.op.has(Trait.ANCHOR)]
         if any(user.op in (SOFTMAX, LOG_SOFTMAX) for user in users):
             return True
         if len(near) <= _NEAR:

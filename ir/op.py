@@ -74,7 +74,7 @@ class Trait(Flag):
     GROUPWISE = (
         auto()
     )  # the result has the first operand's shape; a group of channels depends on that group of a sample
-    PRODUCT = auto()  # sums of products: heavy work, which is never done twice
+    ANCHOR = auto()  # a matmul or a convolution: heavy work, which is never done twice and begins a fused region
     SEGMENTS = auto()  # sums over segments of rows: heavy work, with elementwise work before and behind it
     LOOKUP = auto()  # each result element is the element of the first operand where indices in the second say
     DRAWS = auto()  # a result element depends on its place, the elements there, and the state that is the last operand
@@ -87,7 +87,7 @@ class Trait(Flag):
     IDEMPOTENT = auto()  # applied to its own result (of one operand), or to equal operands (of two), it changes nothing
     UNROUNDED = auto()  # elementwise, and results in floats are exact
     UP_TO_F32 = auto()  # runtimes have no kernels of it in f64
-    CONTRACTION = auto()  # a product of two matrices, or of batches of them
+    CONTRACTION = auto()  # a matmul, or a batch of them
     CONVOLUTION = auto()  # a product of a kernel with the windows of images
     POOLING = auto()  # reduces the windows of images
     RECURRENT = auto()  # a cell of a recurrent network, run over a sequence

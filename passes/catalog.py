@@ -12,9 +12,9 @@ from .cleanup.static_shapes import StaticShapes
 from .control_flow.simplify_control_flow import SimplifyControlFlow
 from .fold.batch_norm import FoldBatchNorm, SpreadBatchNorm
 from .fold.fold_scales import FoldScales
-from .fold.merge_products import MergeProducts
+from .fold.matmul_forms import MatmulForms
+from .fold.merge_matmuls import MergeMatmuls
 from .fold.pointwise_convolutions import PointwiseConvolutions
-from .fold.product_forms import ProductForms
 from .fold.rotary import MergeRotary, NarrowRotary
 from .fold.windows import FoldPadding, GlobalPooling
 from .framework.base import Pass
@@ -42,11 +42,11 @@ _PASSES: tuple[type[Pass], ...] = (
     Fuse,
     KeepReducedAxes,
     ListSegments,
-    MergeProducts,
+    MergeMatmuls,
     MergeRotary,
     NarrowRotary,
     PointwiseConvolutions,
-    ProductForms,
+    MatmulForms,
     RecognizeActivations,
     RecognizeAttention,
     RecognizeCodedWeights,
@@ -86,7 +86,7 @@ _FOLD: tuple[Pass, ...] = (
     FoldScales(),
     PointwiseConvolutions(),
     SinkTransposes(),
-    ProductForms(),
+    MatmulForms(),
     CleanUpQuantization(),
 )
 
@@ -117,7 +117,7 @@ def level_pipeline(level: int) -> Pipeline:
 
 _FOR_LAUNCHES: tuple[Pass, ...] = (
     RecognizeCodedWeights(),
-    MergeProducts(spares_epilogues=True),
+    MergeMatmuls(spares_epilogues=True),
     NarrowRotary(),
     RecognizeRotary(),
     RecognizeAttention(),

@@ -134,7 +134,7 @@ ORDERED = frozenset(
     ]
 )
 """With reductions: what they give where a part overflows or is infinite depends on the order of its parts."""
-PRODUCTS = frozenset(["matmul", "gemm", "grouped_matmul", "conv", "conv_transpose"])
+SUMS_OF_PRODUCTS = frozenset(["matmul", "gemm", "grouped_matmul", "conv", "conv_transpose"])
 MOVING = frozenset(
     [
         "reshape",
@@ -231,7 +231,7 @@ def _loses(node: Node, operands: Sequence[Any]) -> bool:
 
 def _cancels(node: Node, operands: Sequence[Any], results: Sequence[Any]) -> bool:
     """Whether next to nothing is left of sums of products: what is left are their roundings."""
-    if node.op.name not in PRODUCTS or not results[0].size:
+    if node.op.name not in SUMS_OF_PRODUCTS or not results[0].size:
         return False
     rounding = rounding_of(results[0].dtype)
     greatest = math.prod(float(np.abs(array).max(initial=0)) for array in operands[:2])

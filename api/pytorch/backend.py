@@ -321,7 +321,7 @@ class _FixedFunction:
     def fits(self, arguments: list[Any]) -> bool:
         """Whether it serves a call: weights must be the same tensors with the same content, states may have moved.
 
-        What PyTorch asks for of TF32 must be the same too: Dynamo guards the setting of products alone.
+        What PyTorch asks for of TF32 must be the same too: Dynamo guards the setting of matmuls alone.
         """
         if self._asked_tf32 is not None and self._asked_tf32 != asked_tf32():
             return False

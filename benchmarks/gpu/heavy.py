@@ -1,9 +1,9 @@
-"""Products, attention and convolutions one by one: every way of each step, right or wrong, and how long it takes.
+"""Matmuls, attention and convolutions one by one: every candidate of each step, right or wrong, and how long it takes.
 
 Times are of one launch among twenty in a captured graph, each with a weight of its own, so that weights come from
 device memory as they do in a model. PyTorch's time is that of the same work in a CUDA graph of its own.
 
-    python -m benchmarks.gpu.heavy [products attention convolutions others]
+    python -m benchmarks.gpu.heavy [matmuls attention convolutions others]
 """
 
 import contextlib
@@ -34,7 +34,7 @@ from capgraph.executors.cuda.kernel_ir.launch import (
 from capgraph.executors.cuda.kernels.attention import attention
 from capgraph.executors.cuda.kernels.conv import convolutions
 from capgraph.executors.cuda.kernels.conv import quantized as quantized_convolutions
-from capgraph.executors.cuda.kernels.gemm import einsums, products, quantized_products
+from capgraph.executors.cuda.kernels.gemm import einsums, matmul, quantized_gemm
 from capgraph.executors.cuda.libraries.base import open_library
 from capgraph.ir.constant import Constant
 from capgraph.ir.evaluate import evaluate_graph
@@ -50,8 +50,7 @@ from .heavy_cases import FAMILIES, Case
 from .torch_peer import LAUNCHES, REPLAYS
 
 HEAVY = tuple(
-    family.LOWERINGS
-    for family in (products, convolutions, attention, einsums, quantized_products, quantized_convolutions)
+    family.LOWERINGS for family in (matmul, convolutions, attention, einsums, quantized_gemm, quantized_convolutions)
 )
 SCRATCH = 64 << 20
 MOST_BYTES = 4 << 30
@@ -136,7 +135,7 @@ def as_image(array: np.ndarray) -> np.ndarray:
 
 @dataclass
 class Prepared:
-    """A case with its step, what its buffers hold, what is expected, and the ways to do it."""
+    """A case with its step, what its buffers hold, what is expected, and the candidates to do it."""
 
     case: Case
     node: Node
@@ -148,7 +147,7 @@ class Prepared:
 
     @property
     def texts(self) -> list[str]:
-        """The kernels of all ways."""
+        """The kernels of all candidates."""
         launches = [launch for candidate in self.candidates for launch in candidate.launches]
         return [launch.kernel.text for launch in launches if isinstance(launch, KernelLaunch)]
 

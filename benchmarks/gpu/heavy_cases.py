@@ -1,4 +1,4 @@
-"""Products, attention and convolutions of the benchmark models, and odd ones: what `heavy.py` measures one by one."""
+"""Matmuls, attention and convolutions of the benchmark models, and odd ones: what `heavy.py` measures one by one."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -37,17 +37,17 @@ def drawn(shape: Sequence[int], dtype: DType, scale: float = 1.0) -> np.ndarray:
     return (np.random.default_rng(7).standard_normal(tuple(shape)) * scale).astype(dtype.numpy)
 
 
-# ---- products
+# ---- matmuls
 
 
-def product_case(rows: int, inner: int, columns: int, dtype: DType, *tail: str, time_peer: bool = True) -> Case:
+def linear_case(rows: int, inner: int, columns: int, dtype: DType, *epilogue: str, time_peer: bool = True) -> Case:
     x, w = drawn((1, rows, inner), dtype), drawn((inner, columns), dtype, inner**-0.5)
     b, r = drawn((columns,), dtype), drawn((1, rows, columns), dtype)
 
     def build_graph(graph: Graph) -> dict[str, np.ndarray]:
         value = graph.append(native("matmul"), [graph.add_input("x", TensorType(dtype, x.shape)), constant(graph, w)])
         inputs = {"x": x}
-        for name in tail:
+        for name in epilogue:
             if name == "bias":
                 value = graph.append(native("add"), [value.output, constant(graph, b)])
             elif name in ("residual", "gate"):
@@ -60,11 +60,11 @@ def product_case(rows: int, inner: int, columns: int, dtype: DType, *tail: str, 
         return inputs
 
     def peer() -> float:
-        tx, tb = on_device(x[0], dtype), on_device(b, dtype) if "bias" in tail else None
+        tx, tb = on_device(x[0], dtype), on_device(b, dtype) if "bias" in epilogue else None
         weights = [on_device(np.ascontiguousarray(w.T), dtype) for _ in range(LAUNCHES)]
         return peer_time(lambda i: torch.nn.functional.linear(tx, weights[i], tb))
 
-    name = f"{dtype} {rows}x{inner}x{columns} {'+'.join(tail)}"
+    name = f"{dtype} {rows}x{inner}x{columns} {'+'.join(epilogue)}"
     return Case(name, build_graph, peer if time_peer else None, 0.03 if dtype is DType.BF16 else 0.005)
 
 
@@ -116,28 +116,28 @@ def heads_inside(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array.swapaxes(1, 2)).swapaxes(1, 2)
 
 
-def product_cases() -> list[Case]:
+def matmul_cases() -> list[Case]:
     half, brain, single = DType.F16, DType.BF16, DType.F32
     return [
-        product_case(128, 768, 768, half, "bias", "residual"),
-        product_case(128, 768, 2304, half, "bias"),
-        product_case(128, 768, 3072, half, "bias", "gelu"),
-        product_case(128, 3072, 768, half, "bias", "residual"),
-        product_case(128, 768, 3072, half, "bias", "gelu-tanh", time_peer=False),
-        product_case(1, 2048, 3072, brain),
-        product_case(1, 2048, 2048, brain, "residual"),
-        product_case(1, 2048, 16384, brain),
-        product_case(1, 8192, 2048, brain, "residual"),
-        product_case(1, 2048, 32768, brain),
-        product_case(8, 2048, 3072, brain),
-        product_case(16, 768, 3072, half, "bias", "relu"),
-        product_case(32, 768, 768, half, "bias"),
-        product_case(256, 768, 768, half, "bias"),
-        product_case(1, 2048, 1000, single, "bias"),
-        product_case(3, 768, 3000, single, "silu", "gate"),
-        product_case(128, 768, 768, single, "bias"),
-        product_case(4096, 768, 3072, half, "bias", "gelu"),
-        product_case(5, 72, 44, half, "bias", "silu", "gate", time_peer=False),
+        linear_case(128, 768, 768, half, "bias", "residual"),
+        linear_case(128, 768, 2304, half, "bias"),
+        linear_case(128, 768, 3072, half, "bias", "gelu"),
+        linear_case(128, 3072, 768, half, "bias", "residual"),
+        linear_case(128, 768, 3072, half, "bias", "gelu-tanh", time_peer=False),
+        linear_case(1, 2048, 3072, brain),
+        linear_case(1, 2048, 2048, brain, "residual"),
+        linear_case(1, 2048, 16384, brain),
+        linear_case(1, 8192, 2048, brain, "residual"),
+        linear_case(1, 2048, 32768, brain),
+        linear_case(8, 2048, 3072, brain),
+        linear_case(16, 768, 3072, half, "bias", "relu"),
+        linear_case(32, 768, 768, half, "bias"),
+        linear_case(256, 768, 768, half, "bias"),
+        linear_case(1, 2048, 1000, single, "bias"),
+        linear_case(3, 768, 3000, single, "silu", "gate"),
+        linear_case(128, 768, 768, single, "bias"),
+        linear_case(4096, 768, 3072, half, "bias", "gelu"),
+        linear_case(5, 72, 44, half, "bias", "silu", "gate", time_peer=False),
         gemm_case(alpha=0.5, beta=2.0, trans_a=True),
         gemm_case(trans_b=True),
         matmul_case((2, 12, 64, 32), (2, 12, 32, 48), half, a=heads_inside, b=swapped),
@@ -233,7 +233,7 @@ def conv_case(  # noqa: PLR0913  # a case has what a convolution has
     made: int,
     kernel: int,
     dtype: DType,
-    *tail: str,
+    *epilogue: str,
     groups: int = 1,
     stride: int = 1,
     is_transposed: bool = False,
@@ -252,11 +252,11 @@ def conv_case(  # noqa: PLR0913  # a case has what a convolution has
     def build_graph(graph: Graph) -> dict[str, np.ndarray]:
         inputs = {"raw" if raw else "x": x}
         image = graph.add_input(next(iter(inputs)), TensorType(dtype, x.shape))
-        bias = constant(graph, b) if "bias" in tail else None
+        bias = constant(graph, b) if "bias" in epilogue else None
         node = graph.append(
             native("conv_transpose" if is_transposed else "conv"), [image, constant(graph, w), bias], attrs
         )
-        for name in tail:
+        for name in epilogue:
             if name == "residual":
                 inputs["r"] = drawn(tuple(int(dim) for dim in node.output.shape), dtype)
                 other = graph.add_input("r", node.output.type)
@@ -274,13 +274,15 @@ def conv_case(  # noqa: PLR0913  # a case has what a convolution has
         work = (functional.conv_transpose2d if is_transposed else functional.conv2d) if axes == 2 else functional.conv3d
         memory = torch.channels_last if axes == 2 else torch.channels_last_3d
         tx = on_device(x, dtype).contiguous(memory_format=memory)
-        tb = on_device(b, dtype) if "bias" in tail else None
+        tb = on_device(b, dtype) if "bias" in epilogue else None
         weights = [on_device(w, dtype).contiguous(memory_format=memory) for _ in range(LAUNCHES)]
         options = {"stride": stride, "padding": kernel // 2, "groups": groups}
         return peer_time(lambda i: work(tx, weights[i], tb, **options))
 
     kind = "transposed " if is_transposed else "raw " if raw else ""
-    name = f"{kind}{dtype} {batch}x{channels}x{size}^{axes}->{made} k{kernel} s{stride} g{groups} {'+'.join(tail)}"[:44]
+    name = f"{kind}{dtype} {batch}x{channels}x{size}^{axes}->{made} k{kernel} s{stride} g{groups} {'+'.join(epilogue)}"[
+        :44
+    ]
     tolerance = 0.02 if dtype is DType.BF16 else 0.004 if dtype is DType.F16 else 1e-5
     return Case(name, build_graph, peer, tolerance, are_images=True)
 
@@ -353,7 +355,7 @@ def other_cases() -> list[Case]:
 
 
 FAMILIES: dict[str, Callable[[], list[Case]]] = {
-    "products": product_cases,
+    "matmuls": matmul_cases,
     "attention": attention_cases,
     "convolutions": convolution_cases,
     "others": other_cases,

@@ -48,7 +48,7 @@ def bert(layers: int, width: int, heads: int, tokens: int, dtype: str, vocabular
 
 
 def gates(blocks: int, rows: int, width: int, dtype: str = "f32") -> Graph:
-    """No products: sigmoid gates of scaled rows, with a softmax and a layer norm in each block."""
+    """No matmuls: sigmoid gates of scaled rows, with a softmax and a layer norm in each block."""
     w = _Writer(dtype)
     x = w.b.input("x", f"{dtype}[{rows}, {width}]")
     for _ in range(blocks):

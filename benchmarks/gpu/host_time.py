@@ -61,7 +61,7 @@ def busy_us(call: Callable[[], Any]) -> float:
 
 
 def contents(program: Program) -> dict[str, Any]:
-    """Kinds of nodes and edges of what is recorded, and in which ways steps are done."""
+    """Kinds of nodes and edges of what is recorded, and by which candidates steps are done."""
     executable: Any = program._executable
     (bucket,) = executable._inner._dispatcher._captured.values()
     bound, stream = bucket.bound, executable._device.capture_stream
@@ -75,11 +75,11 @@ def contents(program: Program) -> dict[str, Any]:
     kinds = Counter(str(driver.cuGraphNodeGetType(node)[1]).rpartition("_")[2] for node in nodes)
     ask = getattr(driver, "cuGraphGetEdges_v2", driver.cuGraphGetEdges)
     edges = ask(graph, ask(graph)[-1])[3]
-    ways = Counter(way.name for way in bound.chosen if way is not None and way.launches)
+    candidates = Counter(each.name for each in bound.chosen if each is not None and each.launches)
     return {
         "nodes": dict(kinds),
         "edges": dict(Counter(str(getattr(edge, "type", "full")) for edge in edges)),
-        "ways": dict(ways),
+        "candidates": dict(candidates),
     }
 
 

@@ -1,4 +1,4 @@
-"""Times of generated kernels on a GPU: every way of a step, recorded many times in one graph, with its bytes a second.
+"""Times of generated kernels on a GPU: every candidate of a step, many times in one graph, with its bytes a second.
 
 python -m benchmarks.gpu.kernel_times
 """
@@ -19,7 +19,7 @@ L2_BYTES = 60 << 20
 
 
 def cases() -> Iterator[Case]:
-    """What models spend their time on outside of products, at their sizes, and large tensors for bandwidth."""
+    """What models spend their time on outside of matmuls, at their sizes, and large tensors for bandwidth."""
     d = Drawn()
 
     def normed_sum(b, x, y, s, c):  # type: ignore[no-untyped-def]
@@ -112,7 +112,7 @@ def cases() -> Iterator[Case]:
 
 
 def seconds(device: DevicePlan, candidate: Candidate) -> float:
-    """The time of one run of a way: `LAUNCHES` of them in one graph, the best of several replays."""
+    """The time of one run of a candidate: `LAUNCHES` of them in one graph, the best of several replays."""
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:
         device.launch(candidate)
@@ -141,15 +141,15 @@ def main() -> None:
         device = DevicePlan(case.plan, functions)
         for value, given in zip(case.plan.graph.inputs, case.case.inputs, strict=True):
             device.write(value, given)
-        for way in case.lowered:
-            for candidate in generated(way):
+        for lowered in case.lowered:
+            for candidate in generated(lowered):
                 if not candidate.launches:
                     continue
                 launches = [each for each in candidate.launches if isinstance(each, KernelLaunch)]
                 took, nbytes = seconds(device, candidate), max(each.nbytes for each in launches)
                 where = "L2" if nbytes < L2_BYTES else "HBM"
                 print(
-                    f"{case.case.name:36} {way.step.node.op.name:12} {candidate.name:20} {len(launches)} "
+                    f"{case.case.name:36} {lowered.step.node.op.name:12} {candidate.name:20} {len(launches)} "
                     f"{took * 1e6:9.2f} us {nbytes / took * 1e-12:6.2f} TB/s {where}"
                 )
 

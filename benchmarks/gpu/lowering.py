@@ -9,7 +9,7 @@ from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.graph import Node, Value
 from capgraph.ir.plan import Plan, Step, StepKind, View
 
-from . import kernels, products
+from . import kernels, matmuls
 from .expressions import expression, is_elementwise
 from .kernels import Kernel, Layout, layout_of
 
@@ -148,10 +148,10 @@ def _matmul(plan: Plan, node: Node) -> list[_Call]:
     views = [plan.views[node.output], *_operands(plan, node)]
     result, left, right = _layouts(views)
     if min(len(left.shape), len(right.shape)) < 2:
-        raise UnsupportedError("there is no kernel for products with vectors here", where=node.where())
+        raise UnsupportedError("there is no kernel for matmuls with vectors here", where=node.where())
     if len(right.shape) == 2 and views[0].is_contiguous and views[1].is_contiguous:
         result, left = _as_rows(result), _as_rows(left)
-    return [_Call(products.matmul(result, left, right), views)]
+    return [_Call(matmuls.matmul(result, left, right), views)]
 
 
 def _as_rows(layout: Layout) -> Layout:
@@ -165,8 +165,8 @@ def _gemm(plan: Plan, node: Node) -> list[_Call]:
     result, left, right, *addend = _layouts(views)
     left = _transposed(left) if node.attrs["trans_a"] else left
     right = _transposed(right) if node.attrs["trans_b"] else right
-    epilogue = products.Epilogue(node.attrs["alpha"], node.attrs["beta"], addend[0] if addend else None)
-    return [_Call(products.matmul(result, left, right, epilogue), views)]
+    epilogue = matmuls.Epilogue(node.attrs["alpha"], node.attrs["beta"], addend[0] if addend else None)
+    return [_Call(matmuls.matmul(result, left, right, epilogue), views)]
 
 
 def _transposed(layout: Layout) -> Layout:
@@ -180,11 +180,11 @@ def _attention(plan: Plan, node: Node) -> list[_Call]:
     result, q, k, v, *mask = _layouts(views)
     heads = node.attrs["heads"] or q.shape[1]
     kv_heads = node.attrs["kv_heads"] or k.shape[1]
-    depth = products.by_head(q, heads).shape[3]
+    depth = matmuls.by_head(q, heads).shape[3]
     scale = node.attrs["scale"]
     factor = 1 / math.sqrt(depth) if scale is None else scale
-    form = products.AttentionForm(heads, kv_heads, factor, node.attrs["causal"])
-    return [_Call(products.attention(result, [q, k, v], mask[0] if mask else None, form), views)]
+    form = matmuls.AttentionForm(heads, kv_heads, factor, node.attrs["causal"])
+    return [_Call(matmuls.attention(result, [q, k, v], mask[0] if mask else None, form), views)]
 
 
 _LOWERED: Mapping[str, Callable[[Plan, Node], list[_Call]]] = {

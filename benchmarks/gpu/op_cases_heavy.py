@@ -1,4 +1,4 @@
-"""Cases of `op_table`: products, convolutions, attention, cells, boxes."""
+"""Cases of `op_table`: matmuls, convolutions, attention, cells, boxes."""
 
 from typing import Any
 
@@ -68,17 +68,17 @@ def _grouped(*sizes: str, dtypes: str) -> Any:
     )
 
 
-def _quantized_product(a: Any, b: Any) -> Any:
+def _quantized_matmul(a: Any, b: Any) -> Any:
     return (torch._int_mm(a, b) * 0.001).round().clamp(-128, 127).to(torch.int8)
 
 
-def _ours_quantized_product(b: Any, left: Any, right: Any) -> Any:
+def _ours_quantized_matmul(b: Any, left: Any, right: Any) -> Any:
     scale, thousandth = b.constant(np.float32(1)), b.constant(np.float32(1000))
     zero = b.constant(np.int8(0))
     return b.op("qlinear_matmul", left, scale, zero, right, scale, zero, thousandth, zero)
 
 
-PRODUCTS = (
+MATMULS = (
     row(
         "matmul",
         torch.matmul,
@@ -134,12 +134,12 @@ PRODUCTS = (
     ),
     row(
         "qlinear_matmul",
-        _quantized_product,
+        _quantized_matmul,
         "1024x1024<100 =1024x1024<100",
         "128x768<100 =768x3072<100",
         "32x2048<100 =2048x2048<100",
         dtypes="i8",
-        ours=_ours_quantized_product,
+        ours=_ours_quantized_matmul,
     ),
     _grouped("4096x1024 8x1024x2048 i32:8/512", "64x2048 16x2048x1024 i32:16/4", dtypes="bf16 f16 f32"),
     _grouped("2048x2048 60x2048x2816 i32:60/34", "4096x4096 8x4096x14336 i32:8/512", dtypes="bf16"),
@@ -389,7 +389,7 @@ BOXES = (
     ),
 )
 
-CASES = (*PRODUCTS, *CONVOLUTIONS, *ATTENTION, *CELLS, *BOXES)
+CASES = (*MATMULS, *CONVOLUTIONS, *ATTENTION, *CELLS, *BOXES)
 
 NOT_HERE = {
     "PyTorch has no kernel of its own": "conv_integer, qlinear_conv, mel_weight_matrix, varlen_attention",

@@ -1,11 +1,11 @@
 """Every op alone beside PyTorch's kernel for the same work: both in CUDA graphs, right or wrong, and their times.
 
-    python -m benchmarks.gpu.op_table [--only REGEX] [--stage K/N] [--ways] [--out FOLDER]
+    python -m benchmarks.gpu.op_table [--only REGEX] [--stage K/N] [--candidates] [--out FOLDER]
     python -m benchmarks.gpu.op_table --merge FOLDER/op_table*.json
     python -m benchmarks.gpu.op_table --host [--only REGEX]
 
 Operands take turns, and so do results, in sets that together exceed the cache. Ours is a program of the op alone: its
-passes, its plan, and the ways that such a program takes (heavy steps measured, the first guess for others); `--ways`
+passes, its plan, and the candidates that it takes (heavy steps measured, the first guess for others); `--candidates`
 times the others too. What cannot be recorded alone is called from the host, and marked: `host` where ours has a step
 there, `called` where it has none, `eager` where PyTorch's cannot be captured. `--host` needs no GPU: it compares the
 ops' NumPy meanings with PyTorch on the CPU, for operands that are not large.
@@ -184,7 +184,7 @@ def _unlike(ours: torch.Tensor, theirs: torch.Tensor, times: float) -> str:
 
 
 class Ours:
-    """The program of a case: its plan, and the ways of its steps."""
+    """The program of a case: its plan, and the candidates of its steps."""
 
     def __init__(self, gpu: Any, case: Case) -> None:
         self.gpu, self.case = gpu, case
@@ -201,25 +201,27 @@ class Ours:
                 lowering=lowering_for(backend, CapturePolicy()), resident=[value.name for value in graph.inputs]
             ),
         )
-        self.ways: tuple[LoweredStep, ...] = backend.lower(self.plan)
+        self.lowered: tuple[LoweredStep, ...] = backend.lower(self.plan)
         self.contents = constant_buffers(self.plan)
 
     @property
     def is_whole(self) -> bool:
         """Whether no step needs the host."""
-        return not self.plan.dynamic and all(not way.candidates or _on_device(way.candidates[0]) for way in self.ways)
+        return not self.plan.dynamic and all(
+            not lowered.candidates or _on_device(lowered.candidates[0]) for lowered in self.lowered
+        )
 
     def kernels(self, every: bool) -> Iterator[Any]:
-        """The kernels that will be needed: of first guesses, of all ways of heavy steps."""
-        for way in self.ways:
-            is_heavy = way.task is not None and self.gpu.selector._is_tuned(way.task.node)
-            for candidate in way.candidates if every or is_heavy else way.candidates[:1]:
+        """The kernels that will be needed: of first guesses, of all candidates of heavy steps."""
+        for lowered in self.lowered:
+            is_heavy = lowered.task is not None and self.gpu.selector._is_tuned(lowered.task.node)
+            for candidate in lowered.candidates if every or is_heavy else lowered.candidates[:1]:
                 yield from (each.kernel for each in candidate.launches if isinstance(each, KernelLaunch))
 
     def timed(self, inputs: Sequence[Sequence[torch.Tensor]]) -> tuple[float, list[torch.Tensor], str]:
-        """Microseconds, results and the names of the ways, over sets of inputs that take turns."""
+        """Microseconds, results and the names of the candidates, over sets of inputs that take turns."""
         turns = [_Memory(self, each) for each in inputs]
-        chosen = self.gpu.choose(self.ways)
+        chosen = self.gpu.choose(self.lowered)
         took = self.seconds(turns, chosen)
         self.run(turns[0], chosen)
         names = ", ".join(each.name for each in chosen if each is not None and each.launches)
@@ -235,12 +237,12 @@ class Ours:
         return [each[tuple(slice(size) for size in shapes[index] or ())] for index, each in enumerate(results)]
 
     def others(self, inputs: Sequence[Sequence[torch.Tensor]]) -> Iterator[tuple[str, float]]:
-        """The other ways of each step, and what all takes with one of them."""
+        """The other candidates of each step, and what all takes with one of them."""
         turns = [_Memory(self, each) for each in inputs]
-        chosen = self.gpu.choose(self.ways)
-        for index, way in enumerate(self.ways):
-            for candidate in filter(_on_device, way.candidates):
-                if candidate is not chosen[index] and not self.gpu.fails_to_compile(way.step, candidate):
+        chosen = self.gpu.choose(self.lowered)
+        for index, lowered in enumerate(self.lowered):
+            for candidate in filter(_on_device, lowered.candidates):
+                if candidate is not chosen[index] and not self.gpu.fails_to_compile(lowered.step, candidate):
                     yield candidate.name, self.seconds(turns, (*chosen[:index], candidate, *chosen[index + 1 :])) * 1e6
 
     def run(self, turn: "_Memory", chosen: Sequence[Candidate | None]) -> None:
@@ -389,13 +391,13 @@ def _torch_seconds(work: Callable[[], Any]) -> float:
 
 @dataclass(frozen=True)
 class Found:
-    """A row of the table. `ways` are those that ours took, `notes` what is to be said, `others` what else there is."""
+    """A row of the table. `candidates` are those that ours took, `notes` what to say, `others` what else there is."""
 
     name: str
     op: str
     ours_us: float | None
     torch_us: float | None
-    ways: str = ""
+    candidates: str = ""
     notes: str = ""
     others: str = ""
 
@@ -410,7 +412,7 @@ class Found:
         return " ".join([f"{'-' if self.ratio is None else f'{self.ratio:.3f}':>7}", *(f"{text:>9}" for text in texts)])
 
     def line(self) -> str:
-        return f"{self.figures}  {self.name:46} {self.ways[:24]:24} {self.notes}".rstrip()
+        return f"{self.figures}  {self.name:46} {self.candidates[:24]:24} {self.notes}".rstrip()
 
 
 def measured(ours: Ours, shows_others: bool) -> Found:
@@ -421,17 +423,17 @@ def measured(ours: Ours, shows_others: bool) -> Found:
     others = ""
     if ours.is_whole:
         inputs = [inputs_of(case, each) for each in sets]
-        mine, results, ways = ours.timed(inputs)
+        mine, results, candidates = ours.timed(inputs)
         why = difference(results, expected, case)
         if shows_others:
             others = ", ".join(f"{name} {each:.2f}" for name, each in ours.others(inputs))
     else:
         mine, results, has_host_steps = _called(ours, inputs_of(case, sets[0]))
-        ways, why = "", difference(results, expected, case)
+        candidates, why = "", difference(results, expected, case)
         notes.append("host" if has_host_steps else "called")
     if why:
         notes.append(f"WRONG {why}")
-    return Found(case.name, case.op, round(mine, 3), round(took, 3), ways, "; ".join(notes), others)
+    return Found(case.name, case.op, round(mine, 3), round(took, 3), candidates, "; ".join(notes), others)
 
 
 def _called(ours: Ours, inputs: Sequence[torch.Tensor]) -> tuple[float, list[torch.Tensor], bool]:
@@ -512,10 +514,10 @@ def run(arguments: argparse.Namespace) -> list[Found]:
             made = _attempt(case, found, lambda case=case: Ours(gpu, case))
             planned += [] if made is None else [made]
         at = time.perf_counter()
-        gpu.compiler.compile(kernel for each in planned for kernel in each.kernels(arguments.ways))
+        gpu.compiler.compile(kernel for each in planned for kernel in each.kernels(arguments.candidates))
         compiled = time.perf_counter()
         for each in planned:
-            row = _attempt(each.case, found, lambda each=each: measured(each, arguments.ways))
+            row = _attempt(each.case, found, lambda each=each: measured(each, arguments.candidates))
             if row is not None:
                 found.append(row)
                 print(row.line() + (f" | {row.others}" if row.others else ""), flush=True)
@@ -565,7 +567,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="cases whose names match")
     parser.add_argument("--stage", default="1/1", help="every N-th case, from the K-th on")
-    parser.add_argument("--ways", action="store_true", help="time all ways of every step")
+    parser.add_argument("--candidates", action="store_true", help="time all candidates of every step")
     parser.add_argument("--out", type=Path, help="folder for what was found")
     parser.add_argument(
         "--merge", nargs="+", type=Path, help="print what stages found as one table, which benchmarks/results keeps"

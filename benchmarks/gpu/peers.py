@@ -236,19 +236,19 @@ def profiled(model: PeerModel) -> Profile:
 
 
 def summary(profile: Profile, bandwidth: float) -> list[str]:
-    """Launches by op and way: how many, microseconds together, and the share of what is possible."""
+    """Launches by op and candidate: how many, microseconds together, and the share of what is possible."""
     rates = Rates(bandwidth)
     groups: dict[tuple[str, str, int], list[Any]] = defaultdict(list)
     for each in profile.launches:
         groups[each.op, each.candidate.partition(" ")[0], each.nbytes].append(each)
     lines = []
-    for (op, way, nbytes), found in groups.items():
+    for (op, candidate, nbytes), found in groups.items():
         seconds = sum(each.seconds or 0.0 for each in found)
         share = sum(each.share(rates) * (each.seconds or 0.0) for each in found) / max(seconds, 1e-12)
         text = (
             f"{1e6 * seconds:8.1f} us {len(found):3} x {1e6 * seconds / len(found):6.2f}  {100 * share:3.0f}% of best"
         )
-        lines.append((seconds, f"{text}  {op} {way} {nbytes} B"))
+        lines.append((seconds, f"{text}  {op} {candidate} {nbytes} B"))
     total = f"{len(profile.launches)} launches, {1e6 * profile.launch_seconds:.1f} us one by one, "
     return [total + f"{1e6 * profile.call_seconds:.1f} us a call", *(line for _, line in sorted(lines, reverse=True))]
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu.record_plans [--models mlp bert] [--quick] [--out FOLDER]
 
-Kernels are the simplest ones that do what each step of a plan needs (`kernels.py`, `products.py`), so times say what
+Kernels are the simplest ones that do what each step of a plan needs (`kernels.py`, `matmuls.py`), so times say what
 launching costs and not what the models could take. Every comparison draws fresh inputs, poisons the whole arena first,
 and is against the module in f64. Piecewise recordings keep attention outside. Findings go to FOLDER/record_plans.json.
 """

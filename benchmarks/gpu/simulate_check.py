@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu.simulate_check [--quick] [--held-out] [--out FOLDER]
 
-Fitted to: chains of additions, of layer norms and of products, and MLPs of other widths. Predicted: MLPs and BERT, none
+Fitted to: chains of additions, of layer norms and of matmuls, and MLPs of other widths. Predicted: MLPs and BERT, none
 of which was fitted to, eager and recorded; with `--held-out` the plans of `held_out.py`, which nobody had looked at
 when the form of the model was chosen. The kernels are those of `record_plans`, so the fitted rates are theirs. What a
 launch costs the host changes from one machine and moment to the next: costs are fitted in the process that measures,
@@ -70,7 +70,7 @@ def norms(length: int, rows: int, width: int) -> Graph:
 
 
 def multiplications(length: int, rows: int, width: int) -> Graph:
-    """Products with weights of their own each, scaled so that values stay where they are."""
+    """Matmuls with weights of their own each, scaled so that values stay where they are."""
     rng = np.random.default_rng(rows + width)
     b = Builder()
     x = b.input("x", f"f32[{rows}, {width}]")

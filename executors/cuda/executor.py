@@ -139,7 +139,7 @@ def tuning_cache() -> TuningCache:
 def open_device(index: int, tunes: bool | None = None, *, tf32: Tf32 = ROUNDS_NOTHING) -> CudaDevice:
     """The GPU `index`, for one program; machine code and constants are shared by all programs of the process.
 
-    `tunes` says for which steps candidates are measured: None for products, True for all, False for none. `tf32` says
+    `tunes` says for which steps candidates are measured: None for matmuls, True for all, False for none. `tf32` says
     whose operands in f32 may be rounded. Raises `CapgraphError` when the device refuses.
     """
     driver = _driver(index)

@@ -33,7 +33,7 @@ MOST_OPERANDS = 80
 """Up to so many operands, constants not counted, may a region read."""
 
 NORMED_ROWS = 4
-"""Up to so many rows a product norms them itself, as each of its warps reads them whole.
+"""Up to so many rows a matmul norms them itself, as each of its warps reads them whole.
 
 At most `MAX_ROWS` of `kernels/gemm/gemv.py`, the kernel that does it, for each of its dtypes.
 """
@@ -63,11 +63,11 @@ def kernel_pipeline(backend: Backend, kept_outside: frozenset[str] = frozenset()
         max_nodes=MOST_NODES,
         max_inputs=MOST_OPERANDS,
         epilogues=True,
-        rows_behind_products=False,
+        rows_behind_anchors=False,
         lookups=True,
         normed_rows=NORMED_ROWS,
         normed_half_rows=NORMED_HALF_ROWS,
-        paired_products=True,
+        paired_matmuls=True,
         scaled_operands=True,
         draws=True,
         segments=True,

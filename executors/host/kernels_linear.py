@@ -1,4 +1,4 @@
-"""Products written into their result: matmul, gemm, convolution."""
+"""Matmuls and convolutions, written into their result."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -36,7 +36,7 @@ def _matmul(_node: Node, operands: _Operands, results: _Results) -> ArrayCall | 
 
 
 def matmul_rows_into(a: Array, b: Array, rows: Array) -> None:
-    """One product for all leading axes of a strided `a`, whose rows have to be gathered first."""
+    """One matmul for all leading axes of a strided `a`, whose rows have to be gathered first."""
     np.matmul(a.reshape(-1, a.shape[-1]), b, rows)
 
 

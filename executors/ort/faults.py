@@ -82,7 +82,7 @@ def wrong_optimizers(graph: Graph) -> tuple[str, ...]:
     """ONNX Runtime's own optimizers that change what `graph` means.
 
     DivMulFusion makes z/x of (1/x)z, also of integers, where 1/x is rounded first: 1/3 times 9 is 0, and 9/3 is 3.
-    MatmulTransposeFusion hands the kernel of a product a transposed matrix and a vector, and it reads the matrix as it
+    MatmulTransposeFusion hands the kernel of a matmul a transposed matrix and a vector, and it reads the matrix as it
     lies. Pad_Fusion leaves padding by 0 to a MaxPool, which pads by the lowest number. NoopElimination
     takes -0.0 + 0 for -0.0, which a node that reads bits sees. ExpandElimination drops an expand to a size of 0.
     """
@@ -91,7 +91,7 @@ def wrong_optimizers(graph: Graph) -> tuple[str, ...]:
 
 
 def _is_by_vector(node: Node) -> bool:
-    """Whether a node is a product with a vector, or with what may be one, on the right."""
+    """Whether a node is a matmul with a vector, or with what may be one, on the right."""
     return node.op is MATMUL and len(_shape(node.operands[1].type)) < _MATRIX
 
 

@@ -23,7 +23,7 @@ from .dynamic_shapes import by_signature, stated_least, symbol_names, with_dims
 from .functional import functional
 from .guards import environment_of, guards_in, guards_of
 from .importer import FxImporter
-from .lean_tracing import code_when_called, products_by_shape, short_notes
+from .lean_tracing import code_when_called, matmuls_by_shape, short_notes
 from .model import TorchModel, gpu_of_trace
 from .ops.complex_numbers import PART_TYPES, Pairs
 from .refusals import refused
@@ -55,7 +55,7 @@ def from_torch(
     dynamic_shapes = by_signature(signature, len(args), dynamic_shapes)
     dims = with_dims(dynamic_shapes)
     try:
-        with torch.no_grad(), quiet(), code_when_called(), products_by_shape(), _gradients_off_once():
+        with torch.no_grad(), quiet(), code_when_called(), matmuls_by_shape(), _gradients_off_once():
             given, named = _each_its_own(args, kwargs or {})
             program = torch.export.export(module, given, named, dynamic_shapes=dims, strict=False)
     except CapgraphError:

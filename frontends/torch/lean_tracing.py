@@ -69,10 +69,10 @@ def code_when_called() -> Iterator[None]:
 
 
 @contextmanager
-def products_by_shape() -> Iterator[None]:
+def matmuls_by_shape() -> Iterator[None]:
     """Within it fake tensors get the type of a linear layer's result by its shape, instead of by its parts.
 
-    PyTorch takes these layers apart into views and a product to find it, each of them dispatched by itself.
+    PyTorch takes these layers apart into views and a matmul to find it, each of them dispatched by itself.
     """
     kernels = _LINEAR.py_kernels
     if _PARTS in kernels:  # whoever has put it there means it
@@ -80,7 +80,7 @@ def products_by_shape() -> Iterator[None]:
         return
 
     def result(x: Any, weight: Any, bias: Any = None) -> Any:
-        if not _is_plain_product(x, weight, bias) or proxy_tensor.get_proxy_mode() is not None:
+        if not _is_plain_matmul(x, weight, bias) or proxy_tensor.get_proxy_mode() is not None:
             return _LINEAR._op_dk(_PARTS, x, weight, bias)
         return x.new_empty((*x.shape[:-1], weight.shape[0]))
 
@@ -97,7 +97,7 @@ _LINEAR = torch.ops.aten.linear.default
 _PARTS = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
-def _is_plain_product(x: Any, weight: Any, bias: Any) -> bool:
+def _is_plain_matmul(x: Any, weight: Any, bias: Any) -> bool:
     """Whether it is known that the layer takes this input, and gives one that lies row by row."""
     given = [each for each in (x, weight, bias) if each is not None]
     if not all(type(each) is FakeTensor and each.dtype == x.dtype and each.device == x.device for each in given):

@@ -11,11 +11,11 @@ _PRECISION = torch._C._get_fp32_precision_getter
 def asked_tf32() -> Tf32:
     """What the settings ask for at the time.
 
-    `torch.backends.cuda.matmul` (or `torch.set_float32_matmul_precision`) speaks of products, `torch.backends.cudnn` of
+    `torch.backends.cuda.matmul` (or `torch.set_float32_matmul_precision`) speaks of matmuls, `torch.backends.cudnn` of
     convolutions and cells.
     """
     return Tf32(
-        products=_PRECISION("cuda", "matmul") == "tf32",
+        matmuls=_PRECISION("cuda", "matmul") == "tf32",
         convolutions=_PRECISION("cuda", "conv") == "tf32",
         cells=_PRECISION("cuda", "rnn") == "tf32",
     )

@@ -87,7 +87,7 @@ def may_be_infinite(value: Value) -> bool:
 class Tf32:
     """Whose operands in f32 may be rounded to 11 bits, as tensor cores take them (TF32); sums stay in f32."""
 
-    products: bool = False
+    matmuls: bool = False
     convolutions: bool = False
     cells: bool = False
 
@@ -101,12 +101,12 @@ class Tf32:
         return Tf32(*(getattr(self, kind) and kind in found for kind in self.__slots__))
 
     def __str__(self) -> str:
-        kinds = ("products", self.products), ("convolutions", self.convolutions), ("recurrent cells", self.cells)
+        kinds = ("matmuls", self.matmuls), ("convolutions", self.convolutions), ("recurrent cells", self.cells)
         return ", ".join(name for name, is_rounded in kinds if is_rounded) or "nothing"
 
 
 ROUNDS_NOTHING = Tf32()
-ROUNDS_ALL = Tf32(products=True, convolutions=True, cells=True)
+ROUNDS_ALL = Tf32(matmuls=True, convolutions=True, cells=True)
 
 
 def _kind(op: Op) -> str:
@@ -115,7 +115,7 @@ def _kind(op: Op) -> str:
         return "convolutions"
     if op.has(Trait.RECURRENT):
         return "cells"
-    return "products" if op.has(Trait.PRODUCT) else ""
+    return "matmuls" if op.has(Trait.ANCHOR) else ""
 
 
 def _nodes(node: Node) -> Iterator[Node]:

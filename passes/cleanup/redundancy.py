@@ -82,7 +82,7 @@ _DEQUANTIZE = native("dequantize_linear")
 class FoldConstants(Pass):
     """Constant folding: what depends on constants alone is computed now, and shape arithmetic becomes dims.
 
-    What has no elements is known without being a constant: a product of no inner axis is zeros.
+    What has no elements is known without being a constant: a matmul of no inner axis is zeros.
 
     Folding runs an op's own meaning, so values and dtypes are exactly those that running the node would give. A result
     larger than its operands together is kept only up to `limit` bytes: a model must not grow tenfold because an

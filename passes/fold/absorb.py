@@ -1,8 +1,8 @@
 """Factors and addends taken into the constants of the node whose result they change.
 
 `absorbed(value, scale, shift)` plans `value * scale + shift` without a further node: in the weight and bias of a
-convolution or product, in the parameters of a norm, in a constant that is multiplied or added already, and for each of
-these also when the value reaches the factor through reshapes, transposes and products of matrices. It gives None when
+convolution or matmul, in the parameters of a norm, in a constant that is multiplied or added already, and for each of
+these also when the value reaches the factor through reshapes, transposes and matmuls. It gives None when
 that cannot be done; nothing is made before the plan is carried out.
 
 Scale and shift have the rank of the value and at each axis its size or 1. Weights are multiplied in their own dtype, at
@@ -235,7 +235,7 @@ def _gemm(node: Node, change: ScaleShift) -> Plan | None:
     addend = constant_of(c)
     if not change.along(1) or (c is not None and addend is None):
         return None
-    scaled = _gemm_product(node, change.scale)
+    scaled = _scaled_gemm(node, change.scale)
     if scaled is None:
         return None
     changes, alpha = scaled
@@ -251,8 +251,8 @@ def _gemm(node: Node, change: ScaleShift) -> Plan | None:
     return _with_operands(node, changes, alpha=alpha, beta=1.0)
 
 
-def _gemm_product(node: Node, scale: Array | None) -> tuple[dict[int, Constant | None], float] | None:
-    """The weight (by operand index) and alpha that scale the product."""
+def _scaled_gemm(node: Node, scale: Array | None) -> tuple[dict[int, Constant | None], float] | None:
+    """The weight (by operand index) and alpha that scale the matmul."""
     alpha: float = node.attrs["alpha"]
     if scale is None:
         return {}, alpha

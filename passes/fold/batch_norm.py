@@ -23,7 +23,7 @@ from .absorb_after import absorbed_after
 class FoldBatchNorm(PatternPass):
     """Batch norm at inference is a factor and an addend per channel: both go into the weights before or after it.
 
-    Takes `batch_norm` with constant parameters into a convolution or product next to it.
+    Takes `batch_norm` with constant parameters into a convolution or matmul next to it.
 
     One that is left alone stays, unless it does nothing or is a single addition or multiplication. Weights of f16 and
     bf16 are rounded, which errs alike at every place, so that no mean over an image takes it out: of a ResNeSt the
@@ -73,7 +73,7 @@ def _into_producer(rewriter: Rewriter, found: Found) -> Value | None:
     plan = absorbed(found["x"], change)
     if plan is not None:
         return plan(rewriter)
-    scaled = absorbed(found["x"], ScaleShift(change.scale))  # a product has no bias: the addition is what remains
+    scaled = absorbed(found["x"], ScaleShift(change.scale))  # a matmul has no bias: the addition is what remains
     if scaled is None or change.shift is None:
         return None
     return rewriter.op("add", scaled(rewriter), _constant(rewriter, change.shift, found.root))

@@ -24,7 +24,7 @@ from .absorb_after import absorbed_after
 class FoldScales(PatternPass):
     """Takes constant factors and addends into constants of a node that is there anyway.
 
-    These are the weight and bias of a convolution or product, the parameters of a norm, and another constant factor or
+    These are the weight and bias of a convolution or matmul, the parameters of a norm, and another constant factor or
     addend, reached directly or through reshapes and transposes. An addend of 0 goes. A division by powers of two that
     is left is a multiplication, and with `rounds_inverses` one by any constant that has an inverse; other divisions do
     not join factors, as whole quotients stay whole. A zero may change its sign, as -0.0 + 0 is 0, but where a node of

@@ -18,11 +18,11 @@ _BY_HEAD = (0, 2, 1, 3)
 
 @dataclass(frozen=True)
 class MergeRotary(Pass):
-    """Queries and keys that lie side by side, the parts of one product, are rotated together.
+    """Queries and keys that lie side by side, the parts of one matmul, are rotated together.
 
     Heads are rotated one by one, and those of queries and keys by the same angles, so that one kernel can do all of
     them. Its result is split again where a split is a view. An axis that is parted before it is split is split first.
-    Programs for a GPU do this, where launches cost; see `merge_products.py`.
+    Programs for a GPU do this, where launches cost; see `merge_matmuls.py`.
 
     Merges `rotary_embedding` of neighboring parts of a `split`, which nothing else reads, by the same angles.
     """

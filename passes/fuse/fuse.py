@@ -18,7 +18,7 @@ from ...ir.ops import native
 from ..framework.base import Pass
 from ..framework.rewriter import Rewriter
 from .fusion_groups import ROW_NORMS, FusionGroup, FusionLimits, fusion_groups, norm_before, outer_operands
-from .scaled_operands import scale_each_product
+from .scaled_operands import scale_each_matmul
 
 MAX_INNER_CONSTANT = 16
 """Constants of up to this many elements stand inside the body, where generated code can write them out."""
@@ -28,7 +28,7 @@ MAX_INNER_CONSTANT = 16
 class Fuse(Pass):
     """Gathers nodes that can run as one kernel into `fused` regions, within what a backend can generate.
 
-    Heavy work (a product, a convolution) is taken in only as the first node of a region, never twice. The fields are
+    Heavy work (a matmul, a convolution) is taken in only as the first node of a region, never twice. The fields are
     those of `FusionLimits`.
     """
 
@@ -37,29 +37,29 @@ class Fuse(Pass):
     max_nodes: int = 64
     max_inputs: int = 24
     epilogues: bool = True
-    rows_behind_products: bool = True
+    rows_behind_anchors: bool = True
     lookups: bool = False
     normed_rows: int = 0
     normed_half_rows: int = 0
-    paired_products: bool = False
+    paired_matmuls: bool = False
     scaled_operands: bool = False
     draws: bool = False
     segments: bool = False
 
     def run(self, graph: Graph, rewriter: Rewriter) -> None:
         if self.normed_rows:
-            _norm_for_each_product(graph, (self.normed_rows, self.normed_half_rows), rewriter)
+            _norm_for_each_matmul(graph, (self.normed_rows, self.normed_half_rows), rewriter)
         if self.scaled_operands:
-            scale_each_product(graph, self.normed_rows, rewriter)
+            scale_each_matmul(graph, self.normed_rows, rewriter)
         limits = FusionLimits(
             self.max_nodes,
             self.max_inputs,
             self.epilogues,
-            self.rows_behind_products,
+            self.rows_behind_anchors,
             self.lookups,
             self.normed_rows,
             self.normed_half_rows,
-            self.paired_products,
+            self.paired_matmuls,
             self.scaled_operands,
             self.draws,
             self.segments,
@@ -72,15 +72,15 @@ class Fuse(Pass):
             _fuse(graph, group, rewriter)
 
 
-def _norm_for_each_product(graph: Graph, most_rows: tuple[int, int], rewriter: Rewriter) -> None:
-    """Gives products that share the norm of few rows one each, where they are all that reads it."""
+def _norm_for_each_matmul(graph: Graph, most_rows: tuple[int, int], rewriter: Rewriter) -> None:
+    """Gives matmuls that share the norm of few rows one each, where they are all that reads it."""
     for node in graph.nodes:
         if node.op not in ROW_NORMS or node.output.is_graph_output or node.output.use_count < 2:
             continue
         users = node.output.users
         if any(norm_before(user, *most_rows) is not node or node.output in user.operands[1:] for user in users):
             continue
-        if not rewriter.may_rewrite("norm-for-each-product", node):
+        if not rewriter.may_rewrite("norm-for-each-matmul", node):
             return
         for user in users[1:]:
             rewriter.at(user)

@@ -1,8 +1,8 @@
 """Which nodes may run as one kernel: groups over one index space, such that no edge leaves and comes back.
 
 A group has a domain, the shape of the tensors that its nodes work on. It takes elementwise nodes of that shape,
-reductions of it (all over the same axes), rowwise nodes such as softmax, and what works on the reduced rows. A product
-of matrices or a convolution may be its first node, whose epilogue the rest is, and where a backend can do so lookups
+reductions of it (all over the same axes), rowwise nodes such as softmax, and what works on the reduced rows. A matmul
+or a convolution may be its first node, whose epilogue the rest is, and where a backend can do so lookups
 in tables outside of it. Every node is in one group at most, so nothing is ever computed twice.
 """
 
@@ -19,7 +19,7 @@ from ...ir.types import DType, Kind, TensorType
 from .scaled_operands import coded_weight, has_few_rows, scaled_operands
 
 ROW_NORMS = (RMS_NORM, LAYER_NORM)
-"""Norms that a product can do to few rows itself."""
+"""Norms that a matmul can do to few rows itself."""
 
 MAX_VISITS = 512
 """How many nodes a search for a path looks at before it takes it that there is one."""
@@ -30,24 +30,24 @@ class FusionLimits:
     """What a backend can generate code for.
 
     A region has at most `max_nodes` nodes, and reads at most `max_inputs` operands that are no constants. `epilogues`
-    says whether a product takes in what follows it, `rows_behind_products` whether that may be work on whole rows
+    says whether an anchor takes in what follows it, `rows_behind_anchors` whether that may be work on whole rows
     (norms, softmax), `lookups` whether a kernel may take its operands out of tables by index. `normed_rows` is up to
-    how many rows a product may norm itself, as each of its blocks reads whole rows anyway, `normed_half_rows` the same
-    for rows of 16 bits in whole pieces, with a gain and a weight like them. With `paired_products` two products of the
+    how many rows a matmul may norm itself, as each of its blocks reads whole rows anyway, `normed_half_rows` the same
+    for rows of 16 bits in whole pieces, with a gain and a weight like them. With `paired_matmuls` two matmuls of the
     same normed rows run as one if elementwise work joins them, as that of a gated unit does. With `scaled_operands` a
-    product takes in what dequantizes both operands, or the weight of so few rows. `draws` says whether kernels without
-    products may draw random numbers, `segments` whether reductions of segments take along what makes their updates and
+    matmul takes in what dequantizes both operands, or the weight of so few rows. `draws` says whether kernels without
+    an anchor may draw random numbers, `segments` whether reductions of segments take along what makes their updates and
     what follows. All are fields of `Fuse`.
     """
 
     max_nodes: int
     max_inputs: int
     epilogues: bool
-    rows_behind_products: bool
+    rows_behind_anchors: bool
     lookups: bool
     normed_rows: int
     normed_half_rows: int
-    paired_products: bool
+    paired_matmuls: bool
     scaled_operands: bool
     draws: bool
     segments: bool
@@ -63,7 +63,7 @@ class FusionGroup:
     domain: tuple[Dim, ...]
     nodes: list[Node] = field(default_factory=list[Node])
     reduced: tuple[int, ...] = ()
-    has_product: bool = False
+    has_anchor: bool = False
     is_groupwise: bool = False
 
     @property
@@ -78,7 +78,7 @@ class _Role:
 
     domain: tuple[Dim, ...]
     reduced: tuple[int, ...] = ()
-    is_product: bool = False
+    is_anchor: bool = False
     is_lookup: bool = False
     is_groupwise: bool = False
 
@@ -103,22 +103,22 @@ def role_of(node: Node, limits: FusionLimits) -> _Role | None:
         return _Role(shape)
     if traits & Trait.LOOKUP and limits.lookups:
         return _Role(shape, is_lookup=True)
-    is_product = (traits & Trait.PRODUCT and limits.epilogues) or (traits & Trait.SEGMENTS and limits.segments)
-    return _Role(shape, is_product=True) if is_product else None
+    is_anchor = (traits & Trait.ANCHOR and limits.epilogues) or (traits & Trait.SEGMENTS and limits.segments)
+    return _Role(shape, is_anchor=True) if is_anchor else None
 
 
-def norm_before(product: Node, most_rows: int, most_half_rows: int) -> Node | None:
-    """The norm over whole, few rows that a product with a constant matrix has on the left (see `FusionLimits`)."""
-    if not most_rows or not (product.op is MATMUL or (product.op is GEMM and not product.attrs["trans_a"])):
+def norm_before(matmul: Node, most_rows: int, most_half_rows: int) -> Node | None:
+    """The norm over whole, few rows that a matmul with a constant matrix has on the left (see `FusionLimits`)."""
+    if not most_rows or not (matmul.op is MATMUL or (matmul.op is GEMM and not matmul.attrs["trans_a"])):
         return None
-    rows, weight = product.operands[:2]
+    rows, weight = matmul.operands[:2]
     norm = rows.producer
     if norm is None or norm.op not in ROW_NORMS or weight.tensor.rank != 2:
         return None
     is_last = normal_axis(norm.attrs["axis"], len(rows.shape)) == len(rows.shape) - 1
     is_constant = any_constant_of(weight) is not None
-    is_few = has_few_rows(product, most_rows) and (is_constant or bool(coded_weight(product, most_rows)))
-    is_half = is_constant and has_few_rows(product, most_half_rows) and norm.op is RMS_NORM and _is_half(norm)
+    is_few = has_few_rows(matmul, most_rows) and (is_constant or bool(coded_weight(matmul, most_rows)))
+    is_half = is_constant and has_few_rows(matmul, most_half_rows) and norm.op is RMS_NORM and _is_half(norm)
     return norm if is_last and (is_few or is_half) else None
 
 
@@ -135,7 +135,7 @@ _HALVES = 8
 
 
 def are_paired(first: Node, second: Node, most_rows: int, most_half_rows: int) -> bool:
-    """Whether two products read the same few rows on the left, or norms of them, and constant matrices of a size."""
+    """Whether two matmuls read the same few rows on the left, or norms of them, and constant matrices of a size."""
     (rows, weight), (others, partner) = first.operands, second.operands
     if weight.type != partner.type or weight is partner:
         return False
@@ -182,15 +182,15 @@ class _Search:
     def _place(self, node: Node, role: _Role) -> None:
         """Puts `node` into the groups of its producers, which become one, or into one of its own.
 
-        What a lookup or a norm over channels reads has to lie in memory, so it begins a group, as a product does.
+        What a lookup or a norm over channels reads has to lie in memory, so it begins a group, as an anchor does.
         """
-        own = FusionGroup(role.domain, [node], role.reduced, role.is_product, role.is_groupwise)
+        own = FusionGroup(role.domain, [node], role.reduced, role.is_anchor, role.is_groupwise)
         self.group_of[node] = own
-        if role.is_product:
+        if role.is_anchor:
             self._take_norm(node, own)
             self._take_scaling(node, own)
             self._take_updates(node, own)
-        if role.is_product or role.is_lookup or role.is_groupwise:
+        if role.is_anchor or role.is_lookup or role.is_groupwise:
             return
         for value in node.operands:
             other = self.group_of.get(value.producer) if value.producer is not None else None
@@ -198,14 +198,14 @@ class _Search:
                 own = self._joined(other, own)
 
     def _take_norm(self, node: Node, own: FusionGroup) -> None:
-        """Puts the norm of a product's rows into its group, where nothing else reads it."""
+        """Puts the norm of a matmul's rows into its group, where nothing else reads it."""
         norm = norm_before(node, self.limits.normed_rows, self.limits.normed_half_rows)
         if norm is not None and norm.output.use_count == 1 and len(self.group_of[norm].nodes) == 1:
             own.nodes.insert(0, norm)
             self.group_of[norm] = own
 
     def _take_scaling(self, node: Node, own: FusionGroup) -> None:
-        """Puts what dequantizes a product's operands into its group, where nothing else reads it."""
+        """Puts what dequantizes a matmul's operands into its group, where nothing else reads it."""
         before = scaled_operands(node) if self.limits.scaled_operands else ()
         if self.limits.scaled_operands and not before:
             before = coded_weight(node, self.limits.normed_rows)
@@ -218,7 +218,7 @@ class _Search:
         """Puts what makes the updates of a reduction over segments into its group, where nothing else reads it."""
         updates = node.operands[-1]
         other = self.group_of.get(updates.producer) if updates.producer is not None else None
-        if not node.op.has(Trait.SEGMENTS) or other is None or other.has_product or other.reduced or other.is_groupwise:
+        if not node.op.has(Trait.SEGMENTS) or other is None or other.has_anchor or other.reduced or other.is_groupwise:
             return
         nodes = {*other.nodes, node}
         results = [each.output for each in other.nodes]
@@ -230,17 +230,17 @@ class _Search:
             self.group_of.update(dict.fromkeys(other.nodes, own))
 
     def _may_join(self, first: FusionGroup, second: FusionGroup) -> bool:
-        is_pair = first.has_product and second.has_product and self._are_paired(first, second)
-        if not _fit_together(first, second) or (second.has_product and not is_pair):
+        is_pair = first.has_anchor and second.has_anchor and self._are_paired(first, second)
+        if not _fit_together(first, second) or (second.has_anchor and not is_pair):
             return False
         if (first.is_groupwise or second.is_groupwise) and not _are_norm_and_work(first, second):
             return False
-        if first.has_product and not self._may_follow(first, second):
+        if first.has_anchor and not self._may_follow(first, second):
             return False
         nodes = {*first.nodes, *second.nodes}
         if any(value.producer in nodes for node in nodes for value in _read_in_memory(node)):
             return False
-        if first.has_product and any(node.op.has(Trait.DRAWS) for node in second.nodes):
+        if first.has_anchor and any(node.op.has(Trait.DRAWS) for node in second.nodes):
             return False
         return self._may_be_one(nodes)
 
@@ -252,17 +252,17 @@ class _Search:
         return is_within and not self._has_way_back(nodes, inputs)
 
     def _are_paired(self, first: FusionGroup, second: FusionGroup) -> bool:
-        products = [node for node in (*first.nodes, *second.nodes) if node.op.has(Trait.PRODUCT)]
-        is_pair = self.limits.paired_products and len(products) == 2 and all(each.op is MATMUL for each in products)
+        anchors = [node for node in (*first.nodes, *second.nodes) if node.op.has(Trait.ANCHOR)]
+        is_pair = self.limits.paired_matmuls and len(anchors) == 2 and all(each.op is MATMUL for each in anchors)
         limits = self.limits.normed_rows, self.limits.normed_half_rows
-        return is_pair and are_paired(products[0], products[1], *limits)
+        return is_pair and are_paired(anchors[0], anchors[1], *limits)
 
-    def _may_follow(self, product: FusionGroup, second: FusionGroup) -> bool:
-        """Whether `second` is work that a product can have behind it, and none that makes its operands."""
-        if second.reduced and not self.limits.rows_behind_products:
+    def _may_follow(self, first: FusionGroup, second: FusionGroup) -> bool:
+        """Whether `second` is work that the anchor of `first` can have behind it, and none that makes its operands."""
+        if second.reduced and not self.limits.rows_behind_anchors:
             return False
         inside = set(second.nodes)
-        return not any(value.producer in inside for node in product.nodes for value in node.operands)
+        return not any(value.producer in inside for node in first.nodes for value in node.operands)
 
     def _has_way_back(self, nodes: set[Node], inputs: Iterable[Value]) -> bool:
         """Whether an input of the joined group depends on it, seeing other groups as the one node they become."""
@@ -287,11 +287,11 @@ class _Search:
     def _joined(self, first: FusionGroup, second: FusionGroup) -> FusionGroup:
         domain = first.domain if _size_rank(first) >= _size_rank(second) else second.domain
         nodes = sorted({*first.nodes, *second.nodes}, key=self.positions.__getitem__)
-        has_product, is_groupwise = (
-            first.has_product or second.has_product,
+        has_anchor, is_groupwise = (
+            first.has_anchor or second.has_anchor,
             first.is_groupwise or second.is_groupwise,
         )
-        group = FusionGroup(domain, nodes, first.reduced or second.reduced, has_product, is_groupwise)
+        group = FusionGroup(domain, nodes, first.reduced or second.reduced, has_anchor, is_groupwise)
         self.group_of.update(dict.fromkeys(nodes, group))
         return group
 

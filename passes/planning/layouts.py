@@ -4,7 +4,7 @@ Channels last: convolutions are quickest on images that lie as [N, ..., C]. What
 made from that place by place (pointwise work, pooling, resizing, joining) keeps the layout, so that nothing is copied
 in between. Inputs and outputs of the graph, constants and states are row-major: they are seen from outside.
 
-Heads by step: attention, or a product, whose result is only transposed, to join the heads of each step, lays it out as
+Heads by step: attention, or a matmul, whose result is only transposed, to join the heads of each step, lays it out as
 it is read then, so that the joined heads are a view.
 
 Orders kept: what is made element by element, or row by row, from a transposed value has its axes in the same order, so
@@ -55,7 +55,7 @@ def _order_of_operands(value: Value, views: Mapping[Value, View]) -> tuple[int, 
 
 
 def _may_lie_by_step(value: Value, shape: Sequence[int]) -> bool:
-    """Attention, and products of one batch, which a library makes in one call however rows lie."""
+    """Attention, and matmuls of one batch, which a library makes in one call however rows lie."""
     op = value.producer.op if value.producer is not None else None
     return op is ATTENTION or (op is MATMUL and sum(size > 1 for size in shape[:-2]) <= 1)
 

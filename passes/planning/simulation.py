@@ -6,7 +6,7 @@ Eager execution is therefore bound by the host where kernels are short and by th
 recorded graph always by the device.
 
 A kernel takes a floor (`node_us`, and `barrier_us` more where its threads wait for each other) and what its work takes:
-the roofline of S. Williams and others (2009), where the arithmetic of a product begins with the time of a single result
+the roofline of S. Williams and others (2009), where the arithmetic of a matmul begins with the time of a single result
 element, which is computed at `chain_flops` however idle the device is.
 """
 

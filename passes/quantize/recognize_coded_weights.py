@@ -1,9 +1,9 @@
-"""Weights that are kept as codes: what brings them to floats before a product becomes one `dequantize_linear`.
+"""Weights that are kept as codes: what brings them to floats before a matmul becomes one `dequantize_linear`.
 
 Models that are quantized by hand write `codes.to(dtype) * scale`, with a zero point that is subtracted, scales for rows
 or for blocks of them, and two codes to a byte that masks and shifts part. All of that depends on constants alone, but
 its result is larger than what it is made of, so it is not folded and would be computed in each call. Kernels read the
-codes, which take their part of the memory only where they stand right before the product, [K, N]; those that are
+codes, which take their part of the memory only where they stand right before the matmul, [K, N]; those that are
 seen to need 4 bits have 4.
 
 Contents are not read: what lies on a device is told by what is done with it.
@@ -37,7 +37,7 @@ _FLOATS = frozenset({DType.F32, DType.F16, DType.BF16})
 
 @dataclass(frozen=True)
 class RecognizeCodedWeights(Pass):
-    """Right factors of products that are computed from codes alone, as one node that dequantizes them."""
+    """Right operands of matmuls that are computed from codes alone, as one node that dequantizes them."""
 
     name: ClassVar[str] = "recognize-coded-weights"
     exactness: ClassVar[Exactness] = Exactness.ROUNDING
@@ -59,13 +59,13 @@ class RecognizeCodedWeights(Pass):
             rewriter.replace(node, rewriter.node(node.op, inputs, attrs).output)
 
 
-def _may_change(product: Node) -> bool:
+def _may_change(matmul: Node) -> bool:
     """Whether the weight is a matrix that is computed, and not what the pass gives; the rows are not dequantized."""
-    rows, weight = product.operands[:2]
+    rows, weight = matmul.operands[:2]
     made = weight.producer
     if made is None or any_constant_of(weight) is not None or weight.tensor.rank != 2 or not weight.tensor.is_static:
         return False
-    is_turned = product.op is GEMM and product.attrs["trans_b"]
+    is_turned = matmul.op is GEMM and matmul.attrs["trans_b"]
     return (made.op is not DEQUANTIZE or is_turned) and not _is_dequantized(rows)
 
 

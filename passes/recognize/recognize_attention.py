@@ -8,13 +8,13 @@ batch and heads joined. `passes.recognition.scores` lists what may stand in the 
 * factors on q and k, also in front of the reshapes and transposes that part the heads, become the scale
 * k in whatever order of axes: it is transposed back, which mostly cancels
 * keys and values repeated for groups of query heads (reshape, expand, reshape) are read unrepeated, as is the one head
-  of both that the products broadcast
-* a mask of zeros goes; a lower triangle, constant or computed as `passes.recognition.triangles` says, becomes `causal`,
+  of both that the matmuls broadcast
+* a mask of zeros goes; a lower triangle, constant or computed as `parts/causal_masks.py` says, becomes `causal`,
   if it hides by -inf or is alone; others become one mask, in their order
-* few keys of many features (attention over channels) stay products: their scores are smaller than the queries
+* few keys of many features (attention over channels) stay matmuls: their scores are smaller than the queries
 * heads that are parted only for attention, by reshape and transpose, and joined again after it stay side by side
 
-Batch, heads and sizes must surely agree (the products could broadcast, the op does that to one head only). A mask must
+Batch, heads and sizes must surely agree (the matmuls could broadcast, the op does that to one head only). A mask must
 be bool or of the dtype of the scores. Nothing between q, k, v and the result may have another reader. Results move by
 rounding, except that a NaN or inf among the scores gives NaN where a guard gave 0. A finite number that `where` puts in
 place of scores is added to them, which is the same while they are so small that it swallows them: not for NaN, nor for
@@ -56,7 +56,7 @@ def _attention(rewriter: Rewriter, found: Found) -> Value | None:
     if not _is_last_axis(softmax) or not _reads_only(softmax.output, root):
         return None
     scores = read_scores(found["scores"])
-    if scores is None or not _fits(scores, v, root) or _is_quick_as_products(scores):
+    if scores is None or not _fits(scores, v, root) or _is_quick_as_matmuls(scores):
         return None
     if not all(mask.value.tensor.dtype in (DType.BOOL, scores.q.tensor.dtype) for mask in scores.masks):
         return None
@@ -96,14 +96,14 @@ def _fits(scores: Scores, v: Value, root: Node) -> bool:
     return all(compare(*pair) is Truth.YES for pair in pairs)
 
 
-def _is_quick_as_products(scores: Scores) -> bool:
+def _is_quick_as_matmuls(scores: Scores) -> bool:
     """Whether scores are smaller than queries, as in attention over channels: nothing is saved by not storing them."""
     keys, depth = scores.keys.shape[-1], scores.q.shape[-1]
     return isinstance(keys, int) and isinstance(depth, int) and depth > LARGE_HEAD and 2 * keys < depth
 
 
 def _share_one_head(q: Value, keys: Value, v: Value) -> bool:
-    """Whether the products broadcast the one head of keys and values to those of q: multi-query attention."""
+    """Whether the matmuls broadcast the one head of keys and values to those of q: multi-query attention."""
     return q.tensor.rank == 4 and isinstance(q.shape[1], int) and keys.shape[1] == v.shape[1] == 1
 
 

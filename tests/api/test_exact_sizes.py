@@ -12,7 +12,7 @@ from tests.api.models import model, save
 
 EXECUTORS = ["eager", "graph", "ort"]
 SUM = "net (float[N, 3] a, float[M, 3] b) => (float[K, 3] c, int64[2] s) { c = Add(a, b) s = Shape(c) }"
-PRODUCT = "net (float[N, 2, 3] a, float[M, 3, 2] b) => (float[K, 2, 2] c) { c = MatMul(a, b) }"
+MATMUL = "net (float[N, 2, 3] a, float[M, 3, 2] b) => (float[K, 2, 2] c) { c = MatMul(a, b) }"
 
 
 def _options(executor: str) -> dict[str, object]:
@@ -30,7 +30,7 @@ def test_two_symbols_meet_one_of_which_is_1(executor: str, rows: tuple[int, int]
             np.testing.assert_array_equal(found["c"], a + b)
             assert found["s"].tolist() == list((a + b).shape)
     x, y = np.ones((rows[0], 2, 3), np.float32), np.ones((rows[1], 3, 2), np.float32)
-    with capgraph.optimize(model(PRODUCT), executor=executor, **_options(executor)) as program:
+    with capgraph.optimize(model(MATMUL), executor=executor, **_options(executor)) as program:
         np.testing.assert_array_equal(program.run({"a": x, "b": y})["c"], x @ y)
 
 

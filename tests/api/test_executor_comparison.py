@@ -110,7 +110,7 @@ def test_a_wrong_number_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rounded_inside(layers: int) -> Graph:
-    """Products in f16 between ends of f32."""
+    """Matmuls in f16 between ends of f32."""
     rows = ["%h0: f16[B, 64] = cast(%x) {to = f16}"]
     for layer in range(layers):
         rows += [f"%m{layer}: f16[B, 64] = matmul(%h{layer}, %w)", f"%h{layer + 1}: f16[B, 64] = tanh(%m{layer})"]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class Experts(nn.Module):
-    """A mixture of experts as models wrote it before grouped products: each expert takes the tokens routed to it."""
+    """A mixture of experts as models wrote it before grouped matmuls: each expert takes the tokens routed to it."""
 
     def __init__(self, width: int = 8, count: int = 3, chosen: int = 2) -> None:
         super().__init__()

@@ -52,7 +52,7 @@ def probes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Node, list[An
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
-    """A DAG of elementwise ops, reshapes, reductions and products over f32[B, 4]."""
+    """A DAG of elementwise ops, reshapes, reductions and matmuls over f32[B, 4]."""
     b = Builder()
     values = [b.input("x", "f32[B, 4]"), b.input("y", "f32[B, 4]"), b.constant(np.ones((1, 4), F32))]
     for _ in range(draw(st.integers(1, 12))):
@@ -67,8 +67,8 @@ def graphs(draw: st.DrawFn) -> Graph:
                 rows = b.op("reshape", first, shape=[first.shape[0] * 2, 2])
                 values.append(b.op("reshape", rows, shape=first.shape))
             case "gram":
-                product = b.op("matmul", first, b.op("transpose", first, perm=[1, 0]))
-                values.append(b.op("matmul", product, first))
+                matmul = b.op("matmul", first, b.op("transpose", first, perm=[1, 0]))
+                values.append(b.op("matmul", matmul, first))
             case _:
                 values.append(b.op(kind, first, second))
     return b.finish({f"o{index}": value for index, value in enumerate(draw(st.permutations(values))[:3])})

@@ -9,7 +9,7 @@ from capgraph.executors.cuda.run.device import CudaDevice
 
 @pytest.fixture(scope="module")
 def device() -> Iterator[CudaDevice]:
-    """GPU 0, where each step is done in the first way that fits."""
+    """GPU 0, where each step is done in the first candidate that fits."""
     made = open_device(0, tunes=False)
     with made.driver.active:
         yield made

@@ -94,7 +94,7 @@ class DevicePlan(Values):
         return np.uintp(self.bytes_of(argument.buffer).data.ptr + argument.offset)
 
     def launch(self, candidate: Candidate) -> None:
-        """Enqueues all launches of a way."""
+        """Enqueues all launches of a candidate."""
         for each in candidate.launches:
             assert isinstance(each, KernelLaunch)
             self.functions.launch(each.kernel, tuple(map(self.argument, each.arguments)))
@@ -111,7 +111,7 @@ class DevicePlan(Values):
 
 
 def problems(made: Prepared, functions: Functions) -> list[str]:
-    """What is wrong with a case, by every choice of ways."""
+    """What is wrong with a case, by every choice of candidates."""
     expected = expected_of(made.case)
     found: list[str] = []
     for choice in range(made.choices):
@@ -122,7 +122,7 @@ def problems(made: Prepared, functions: Functions) -> list[str]:
         for value, wanted in zip(made.plan.graph.outputs, expected, strict=True):
             why = is_close(device.read(value), np.asarray(wanted), made.case.graph)
             if why:
-                found.append(f"way {choice}, {value.name}: {why}")
+                found.append(f"candidate {choice}, {value.name}: {why}")
     return found
 
 

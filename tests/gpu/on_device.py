@@ -1,4 +1,4 @@
-"""Steps with their memory on a GPU: every way of one, each algorithm of a library, eagerly and in a graph."""
+"""Steps with their memory on a GPU: every candidate of one, each algorithm of a library, eagerly and in a graph."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,7 +29,7 @@ class OnDevice:
         self.packed: dict[Packed, Memory] = {}
 
     def results(self, candidate: Candidate) -> Iterator[tuple[str, list[Array]]]:
-        """What a way gives by each algorithm, launched step by step and then by a graph of two runs.
+        """What a candidate gives by each algorithm, launched step by step and then by a graph of two runs.
 
         Raises `UnsupportedError` where a library has nothing for it.
         """

@@ -1,4 +1,4 @@
-"""Convolutions, attention, products of few rows on a GPU: every way, by each algorithm, alone and in a graph."""
+"""Convolutions, attention, matmuls of few rows on a GPU: every candidate, by each algorithm, alone and in a graph."""
 
 import warnings
 from typing import Any
@@ -13,12 +13,12 @@ from capgraph.executors.cuda.executor import cuda_problem
 from capgraph.executors.cuda.kernel_ir.launch import Candidate, LibraryCall
 from capgraph.executors.cuda.kernels.attention.attention import lower_attention
 from capgraph.executors.cuda.kernels.conv.convolutions import lower_convolution
-from capgraph.executors.cuda.kernels.gemm.products import lower_product
+from capgraph.executors.cuda.kernels.gemm.matmul import lower_matmul
 from capgraph.executors.cuda.run.device import CudaDevice
 from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.types import DType
 
-from tests.executors.cuda.product_cases import drawn, linear
+from tests.executors.cuda.matmul_cases import drawn, linear
 from tests.executors.cuda.solving import Setting
 from tests.executors.cuda.test_attention import ALL_LOW, ENDS, LATER, ODD, PER_HEAD, SEEN, attended
 from tests.executors.cuda.test_convolutions import DEPTHWISE, as_image, convolution
@@ -39,20 +39,20 @@ def libraries_of(candidate: Candidate) -> set[str]:
     return {launch.library for launch in candidate.launches if isinstance(launch, LibraryCall)}
 
 
-def wrong_ways(made: Setting, candidates: list[Candidate], device: CudaDevice, limit: float) -> list[str]:
-    """The ways whose results are off by more than a part of the largest number; no way at all is wrong, too."""
+def wrong_candidates(made: Setting, candidates: list[Candidate], device: CudaDevice, limit: float) -> list[str]:
+    """The candidates whose results are off by more than a part of the largest number; none at all is wrong, too."""
     right, wrong, tried = OnDevice(made, device), list[str](), 0
     for candidate in candidates:
         if not libraries_of(candidate) <= device.backend.libraries:
             continue
         try:
-            for way, (found,) in right.results(candidate):
+            for name, (found,) in right.results(candidate):
                 tried += 1
                 expected = made.expected[0].astype(np.float64)
                 off = np.abs(found.astype(np.float64) - expected).max() / np.abs(expected).max()
-                wrong += [f"{way}: {off}"] if not off <= limit else []
+                wrong += [f"{name}: {off}"] if not off <= limit else []
         except UnsupportedError:
-            continue  # the next way is taken
+            continue  # the next candidate is taken
     return wrong if tried else ["none"]
 
 
@@ -81,11 +81,11 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...],
 @pytest.mark.parametrize("dtype", sorted(LIMITS, key=str))
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions(name: str, dtype: DType, layout: str, is_weight_given: bool, device: CudaDevice) -> None:
-    x, w, tail, options = CONVOLUTIONS[name]
+    x, w, epilogue, options = CONVOLUTIONS[name]
     if dtype is DType.BF16 and is_weight_given:
         pytest.skip("as f16")
-    made = convolution(x, w, *tail, dtype=dtype, layout=LAYOUTS[layout], is_weight_given=is_weight_given, **options)
-    assert not wrong_ways(made, list(lower_convolution(made.task)), device, LIMITS[dtype])
+    made = convolution(x, w, *epilogue, dtype=dtype, layout=LAYOUTS[layout], is_weight_given=is_weight_given, **options)
+    assert not wrong_candidates(made, list(lower_convolution(made.task)), device, LIMITS[dtype])
 
 
 LOWEST_BF16 = np.float32(-3.3895314e38)
@@ -113,38 +113,38 @@ ATTENTION: dict[str, dict[str, Any]] = {
 def test_attention(name: str, depth: int, device: CudaDevice) -> None:
     made = attended(2, 4, 66, depth, **{"keys": 70, **ATTENTION[name]})
     limit = LIMITS[ATTENTION[name].get("dtype", DType.F16)]
-    assert not wrong_ways(made, list(lower_attention(made.task)), device, limit)
+    assert not wrong_candidates(made, list(lower_attention(made.task)), device, limit)
 
 
 @pytest.mark.parametrize("dtype", [DType.BF16, DType.F16, DType.F32])
 @pytest.mark.parametrize(
     ("rows", "inner", "columns"), [(1, 2048, 3072), (1, 8192, 2048), (3, 520, 4099), (8, 1000, 777)]
 )
-def test_products_of_few_rows(rows: int, inner: int, columns: int, dtype: DType, device: CudaDevice) -> None:
+def test_matmuls_of_few_rows(rows: int, inner: int, columns: int, dtype: DType, device: CudaDevice) -> None:
     made = linear(rows, inner, columns, "bias", "silu", "residual", dtype=dtype, chip=device.driver.chip)
-    assert not wrong_ways(made, list(lower_product(made.task)), device, LIMITS[dtype])
+    assert not wrong_candidates(made, list(lower_matmul(made.task)), device, LIMITS[dtype])
 
 
 @pytest.mark.parametrize("dtype", [DType.BF16, DType.F16, DType.F32])
 @pytest.mark.parametrize(("rows", "inner", "columns"), [(1, 2048, 8192), (2, 1024, 3073), (4, 4360, 640)])
-def test_products_that_norm_their_rows(rows: int, inner: int, columns: int, dtype: DType, device: CudaDevice) -> None:
+def test_matmuls_that_norm_their_rows(rows: int, inner: int, columns: int, dtype: DType, device: CudaDevice) -> None:
     made = normed(rows, inner, columns, dtype, gated=True, chip=device.driver.chip)
-    assert not wrong_ways(made, list(lower_product(made.task)), device, LIMITS[dtype])
+    assert not wrong_candidates(made, list(lower_matmul(made.task)), device, LIMITS[dtype])
 
 
 @pytest.mark.parametrize("dtype", [DType.BF16, DType.F16, DType.F32])
 @pytest.mark.parametrize("affine", AFFINE)
 @pytest.mark.parametrize(("rows", "inner", "columns"), [(1, 256, 256), (1, 2048, 8192), (3, 520, 4099), (4, 4360, 640)])
-def test_products_that_center_their_rows(
+def test_matmuls_that_center_their_rows(
     rows: int, inner: int, columns: int, affine: str, dtype: DType, device: CudaDevice
 ) -> None:
     x = (3 * drawn((rows, inner)) + 2).astype(dtype.numpy)
     made = layer_normed(x, affine, is_block=inner == columns, columns=columns, chip=device.driver.chip)
-    assert not wrong_ways(made, list(lower_product(made.task)), device, LIMITS[dtype])
+    assert not wrong_candidates(made, list(lower_matmul(made.task)), device, LIMITS[dtype])
 
 
 @pytest.mark.parametrize("dtype", [DType.BF16, DType.F16, DType.F32])
 @pytest.mark.parametrize(("rows", "inner", "columns"), [(1, 2048, 8192), (3, 1032, 3073)])
-def test_two_products_of_the_same_rows(rows: int, inner: int, columns: int, dtype: DType, device: CudaDevice) -> None:
+def test_two_matmuls_of_the_same_rows(rows: int, inner: int, columns: int, dtype: DType, device: CudaDevice) -> None:
     made = paired(rows, inner, columns, dtype, chip=device.driver.chip)
-    assert not wrong_ways(made, list(lower_product(made.task)), device, LIMITS[dtype])
+    assert not wrong_candidates(made, list(lower_matmul(made.task)), device, LIMITS[dtype])

@@ -110,7 +110,7 @@ def test_convolutions_round_as_pytorch_asks(allowed: bool) -> None:
 def test_attention_of_single_precision(
     heads: int, kv_heads: int, steps: int, keys: int, size: int, causal: bool
 ) -> None:
-    """As near to f64 as PyTorch's, whose factors are also sums of two numbers of 11 bits."""
+    """As near to f64 as PyTorch's, whose operands are also sums of two numbers of 11 bits."""
     d = Drawn()
     shapes = (2, heads, steps, size), (2, kv_heads, keys, size), (2, kv_heads, keys, size)
     arrays = [d.array("f32", *shape) for shape in shapes]
@@ -149,7 +149,7 @@ def test_infinities_in_attention_of_single_precision(name: str, number: float) -
     ("rows", "inner", "columns", "ends"),
     [(4096, 1024, 2048, range(512, 4097, 512)), (1000, 136, 264, (300, 300, 777)), (500, 4096, 512, (0, 129, 500))],
 )
-def test_grouped_products_by_the_instructions_of_hopper(
+def test_grouped_matmuls_by_the_instructions_of_hopper(
     rows: int, inner: int, columns: int, ends: Any, is_transposed: bool
 ) -> None:
     d = Drawn()

@@ -1,4 +1,4 @@
-"""Recurrent cells on a GPU: every way, launched one by one and in a graph, and whole programs."""
+"""Recurrent cells on a GPU: every candidate, launched one by one and in a graph, and whole programs."""
 
 import warnings
 from dataclasses import replace
@@ -56,16 +56,16 @@ def libraries_of(candidate: Candidate) -> set[str]:
 @pytest.mark.parametrize("is_constant", [True, False], ids=["constants", "operands"])
 @pytest.mark.parametrize("dtype", sorted(TOLERANCES))
 @pytest.mark.parametrize("name", CASES)
-def test_every_way(name: str, dtype: str, is_constant: bool, device: CudaDevice) -> None:
+def test_every_candidate(name: str, dtype: str, is_constant: bool, device: CudaDevice) -> None:
     case = settled(replace(CASES[name], dtype=dtype, weights_are_constants=is_constant))
     setting = case.setting()
     right = OnDevice(setting, device)
     installed = [each for each in lower_recurrent(setting.task) if libraries_of(each) <= device.backend.libraries]
     assert {each.name.split("+")[-1] for each in installed} - {"cluster"} == {"sole", "steps"}
     wrong = [
-        f"{way}, result {index}"
+        f"{taken}, result {index}"
         for candidate in installed
-        for way, results in right.results(candidate)
+        for taken, results in right.results(candidate)
         for index, (found, expected) in enumerate(zip(results, setting.expected, strict=True))
         if not is_close(found, expected, dtype)
     ]

@@ -4,7 +4,7 @@ from capgraph.ir.graph import Graph
 
 
 def graph_of(dtype: str) -> Graph:
-    """A convolution, a product and a cell."""
+    """A convolution, a matmul and a cell."""
     b = Builder()
     square, image = b.input("a", f"{dtype}[8, 8]"), b.input("x", f"{dtype}[1, 3, 8, 8]")
     pads = (1, 1, 1, 1)
@@ -17,13 +17,13 @@ def graph_of(dtype: str) -> Graph:
 
 def test_each_kind_of_work_has_its_own_word() -> None:
     named = {node.op.name: node for node in graph_of("f32").nodes}
-    cell, product, convolution = named["rnn"], named["matmul"], named["conv"]
+    cell, matmul, convolution = named["rnn"], named["matmul"], named["conv"]
     rounded = Tf32(convolutions=True)
-    assert [rounded.allows(node) for node in (cell, product, convolution)] == [False, False, True]
+    assert [rounded.allows(node) for node in (cell, matmul, convolution)] == [False, False, True]
     assert str(rounded) == "convolutions"
-    assert [Tf32(cells=True).allows(node) for node in (cell, product, convolution)] == [True, False, False]
-    assert [Tf32(products=True).allows(node) for node in (cell, product, convolution)] == [False, True, False]
-    assert str(ROUNDS_ALL) == "products, convolutions, recurrent cells"
+    assert [Tf32(cells=True).allows(node) for node in (cell, matmul, convolution)] == [True, False, False]
+    assert [Tf32(matmuls=True).allows(node) for node in (cell, matmul, convolution)] == [False, True, False]
+    assert str(ROUNDS_ALL) == "matmuls, convolutions, recurrent cells"
 
 
 def test_a_region_rounds_as_its_heavy_node() -> None:
@@ -33,11 +33,11 @@ def test_a_region_rounds_as_its_heavy_node() -> None:
     body = inner.finish({"y": inner.op("relu", inner.op("matmul", a, a))})
     b.finish({"y": b.op("fused", b.input("x", "f32[8, 8]"), body=body)})
     (node,) = b.graph.nodes
-    assert Tf32(products=True).allows(node)
+    assert Tf32(matmuls=True).allows(node)
     assert not Tf32(convolutions=True, cells=True).allows(node)
 
 
 def test_what_a_graph_does_not_have_in_f32_is_not_rounded() -> None:
     assert ROUNDS_ALL.within(graph_of("f32")) == ROUNDS_ALL
-    assert Tf32(products=True).within(graph_of("f32")) == Tf32(products=True)
+    assert Tf32(matmuls=True).within(graph_of("f32")) == Tf32(matmuls=True)
     assert ROUNDS_ALL.within(graph_of("f16")) == ROUNDS_NOTHING

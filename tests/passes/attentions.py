@@ -1,7 +1,7 @@
 """Random attention as exporters write it out, and not quite: rules for it look at more than their patterns say.
 
 `attention(seed)` draws queries, keys and values (heads parted from a hidden axis, joined with the batch, or shared by
-groups of queries, repeated or broadcast), perhaps turns queries and keys by rotary embedding, and puts between product
+groups of queries, repeated or broadcast), perhaps turns queries and keys by rotary embedding, and puts between matmul
 and softmax, in any order: factors, a soft cap, casts, masks that are added or chosen by `where`, known or not.
 """
 
@@ -167,7 +167,7 @@ class _Attention:
         pairs = self.emit("expand", half, shape=(*half.shape[:-1], 2))
         return self.emit("reshape", pairs, shape=(*half.shape[:-2], half.shape[-2] * 2))
 
-    # ---- between product and softmax
+    # ---- between matmul and softmax
 
     def step(self, scores: Value) -> Value:
         mark = self.draw.mark()

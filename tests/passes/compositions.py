@@ -2,7 +2,7 @@
 
 `composition(seed)` starts from one tensor and adds forms: parts that are joined again, patches by strides, repeated
 operands, transposes around arithmetic, pools over whole images, padding before windows, constants and batch norms
-before and after products, normalized groups of channels.
+before and after matmuls, normalized groups of channels.
 """
 
 from collections.abc import Callable, Sequence
@@ -272,7 +272,7 @@ def _padding_before_windows(made: Composition, x: Value) -> Value:
     return made.emit("average_pool", padded, ceil_mode=ceil, count_include_pad=counts, **options)
 
 
-# ---- constants around products
+# ---- constants around matmuls
 
 
 def _affine(made: Composition, x: Value, axis: int) -> Value:
@@ -296,8 +296,8 @@ def _filled(made: Composition, size: int, number: float) -> Value:
     return made.emit("constant", value=Constant(np.full(size, number).astype(made.dtype.numpy), made.dtype))
 
 
-def _product(made: Composition, x: Value) -> tuple[Value, int]:
-    """A product with a weight, and the axis of its channels."""
+def _matmul(made: Composition, x: Value) -> tuple[Value, int]:
+    """A matmul with a weight, and the axis of its channels."""
     if made.choose.chance(50):
         spatial, channels = x.tensor.rank - 2, made.plain(x, 1)
         groups = made.choose.pick((1, 1, channels or 1))
@@ -315,12 +315,12 @@ def _product(made: Composition, x: Value) -> tuple[Value, int]:
     return made.emit("matmul", x, weight), x.tensor.rank - 1
 
 
-def _affine_around_product(made: Composition, x: Value) -> Value:
+def _affine_around_matmul(made: Composition, x: Value) -> Value:
     for _ in range(made.choose.integer(0, 2)):
         x = _affine(made, x, 1 if made.choose.chance(60) else x.tensor.rank - 1)
     if made.choose.chance(20):
         x = made.emit("concat", x, made.emit("neg", x), axis=1)
-    made_by, axis = _product(made, x)
+    made_by, axis = _matmul(made, x)
     for _ in range(made.choose.integer(0, 2)):
         made_by = _affine(made, made_by, axis)
     return made_by
@@ -366,9 +366,9 @@ FORMS: tuple[Callable[[Composition, Value], Value], ...] = (
     _moved,
     _whole_pool,
     _padding_before_windows,
-    _affine_around_product,
-    _affine_around_product,
-    _affine_around_product,
+    _affine_around_matmul,
+    _affine_around_matmul,
+    _affine_around_matmul,
     _group_norm,
     _hard_swish,
 )

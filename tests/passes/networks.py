@@ -1,6 +1,6 @@
 """Random networks: chains of layers with constant weights, as folding passes want them, and not quite as they do.
 
-`network(seed)` starts from one input of 2 to 4 axes and adds layers: convolutions, products, batch norms, scales,
+`network(seed)` starts from one input of 2 to 4 axes and adds layers: convolutions, matmuls, batch norms, scales,
 biases, paddings, pools, activations, reshapes, transposes, residual branches.
 """
 
@@ -201,8 +201,8 @@ def _residual(net: _Network, x: Value) -> Value:
     return net.draw.emit("add", x, net.choose.pick(alike or [x]))
 
 
-def _two_products(net: _Network, x: Value) -> Value:
-    """Products that share an input, added or joined."""
+def _two_matmuls(net: _Network, x: Value) -> Value:
+    """Matmuls that share an input, added or joined."""
     size, out = net.channels(x, -1), net.choose.integer(1, 3)
     first, second = (net.draw.emit("matmul", x, net.weight(size, out)) for _ in range(2))
     if net.choose.chance(50):
@@ -230,5 +230,5 @@ LAYERS: tuple[Layer, ...] = (
     _norm,
     _softmax,
     _residual,
-    _two_products,
+    _two_matmuls,
 )

@@ -39,7 +39,7 @@ def test_derived_alike_is_equal_and_otherwise_not() -> None:
 
 
 def network() -> Graph:
-    """Products of weights [N, K] with a norm before, a gated part, and a scale behind."""
+    """Matmuls of weights [N, K] with a norm before, a gated part, and a scale behind."""
     b = Builder()
     x = b.input("x", "f32[1, 4, 8]")
 
@@ -64,4 +64,4 @@ def test_no_level_reads_them(device: str) -> None:
         if level:
             assert "transpose" not in names
         if level >= 2 and device == "cuda":
-            assert names.count("matmul") == 4, "q and k are one product"
+            assert names.count("matmul") == 4, "q and k are one matmul"

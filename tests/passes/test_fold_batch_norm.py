@@ -1,4 +1,4 @@
-"""Batch norm goes into the convolution or product beside it, and stays where that would not mean the same."""
+"""Batch norm goes into the convolution or matmul beside it, and stays where that would not mean the same."""
 
 import pytest
 from capgraph.passes.fold.batch_norm import FoldBatchNorm
@@ -60,7 +60,7 @@ def test_into_a_transposed_convolution_with_a_bias() -> None:
     )
 
 
-def test_into_a_gemm_and_as_an_addition_after_a_product() -> None:
+def test_into_a_gemm_and_as_an_addition_after_a_matmul() -> None:
     check_pass(
         FoldBatchNorm(),
         f"""

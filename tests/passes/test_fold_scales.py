@@ -95,7 +95,7 @@ def test_a_factor_goes_through_a_bias_and_the_shapes_of_heads() -> None:
     )
 
 
-def test_a_scalar_goes_through_a_product_of_two_values_into_one_of_them() -> None:
+def test_a_scalar_goes_through_a_matmul_of_two_values_into_one_of_them() -> None:
     check_pass(
         FoldScales(),
         """
@@ -371,7 +371,7 @@ def test_an_addend_stays_where_the_bias_that_it_makes_would_overflow() -> None:
 
 
 def test_small_weights_may_lose_digits_beside_larger_ones() -> None:
-    """In the first product each sum has a large weight; in the second a whole column vanishes beside the other."""
+    """In the first matmul each sum has a large weight; in the second a whole column vanishes beside the other."""
     check_pass(
         FoldScales(),
         f"""
@@ -396,8 +396,8 @@ def test_small_weights_may_lose_digits_beside_larger_ones() -> None:
     )
 
 
-@pytest.mark.parametrize("product", ["matmul(%a, %w)", f"gemm(%a, %w, _) {GEMM}"])
-def test_each_input_that_has_a_factor_keeps_the_digits_of_its_weights(product: str) -> None:
+@pytest.mark.parametrize("matmul", ["matmul(%a, %w)", f"gemm(%a, %w, _) {GEMM}"])
+def test_each_input_that_has_a_factor_keeps_the_digits_of_its_weights(matmul: str) -> None:
     check_pass(
         FoldScales(),
         f"""
@@ -405,7 +405,7 @@ def test_each_input_that_has_a_factor_keeps_the_digits_of_its_weights(product: s
           %c = constant() {{value = dense<f32[2]: [1e-30, 1.0]>}}
           %w = constant() {{value = dense<f32[2, 2]: [1e-10, 1e-10, 1e-10, 1e-10]>}}
           %a = mul(%x, %c)
-          %z = {product}
+          %z = {matmul}
           return %z
         }}""",
         None,

@@ -88,7 +88,7 @@ def test_a_composed_softmax_with_what_leads_to_it_is_one_node() -> None:
     assert fused_bodies(graph) == [["mul", "reduce_max", "sub", "exp", "reduce_sum", "div"]]
 
 
-def test_a_product_takes_its_epilogue_and_is_computed_once() -> None:
+def test_a_matmul_takes_its_epilogue_and_is_computed_once() -> None:
     graph = parse(
         """
         graph @main(%x: f32[B, 8], %w: f32[8, 8], %v: f32[8, 8], %b: f32[8]) {
@@ -140,7 +140,7 @@ def test_a_table_is_never_made_where_it_is_looked_up() -> None:
     assert fused_bodies(graph) == [["gather", "add"]]
 
 
-def test_norms_behind_a_product_stay_apart_where_a_product_cannot_take_whole_rows() -> None:
+def test_norms_behind_a_matmul_stay_apart_where_a_matmul_cannot_take_whole_rows() -> None:
     text = """
         graph @main(%x: f32[B, 8], %w: f32[8, 8], %b: f32[8], %g: f32[8]) {
           %p: f32[B, 8] = matmul(%x, %w)
@@ -151,11 +151,11 @@ def test_norms_behind_a_product_stay_apart_where_a_product_cannot_take_whole_row
         """
     for takes_rows, bodies in ((True, [["matmul", "add", "layer_norm"]]), (False, [["matmul", "add"]])):
         graph = parse(text)
-        Pipeline(((Fuse(rows_behind_products=takes_rows),),)).run(graph)
+        Pipeline(((Fuse(rows_behind_anchors=takes_rows),),)).run(graph)
         assert fused_bodies(graph) == bodies
 
 
-def test_what_makes_the_operand_of_a_product_does_not_join_it_behind() -> None:
+def test_what_makes_the_operand_of_a_matmul_does_not_join_it_behind() -> None:
     graph = parse("""
         graph @main(%x: f32[8, 8], %w: f32[8, 8]) {
           %a: f32[8, 8] = exp(%x)
@@ -168,8 +168,8 @@ def test_what_makes_the_operand_of_a_product_does_not_join_it_behind() -> None:
     assert all(body[0] == "matmul" for body in fused_bodies(graph) if "matmul" in body)
 
 
-def products_of_one_norm(rows: int, *, read_elsewhere: bool = False) -> Graph:
-    """Two products of one norm, of which the second is an epilogue's."""
+def matmuls_of_one_norm(rows: int, *, read_elsewhere: bool = False) -> Graph:
+    """Two matmuls of one norm, of which the second is an epilogue's."""
     return parse(
         f"""
         graph @main(%x: f32[1, {rows}, 4]) {{
@@ -187,15 +187,15 @@ def products_of_one_norm(rows: int, *, read_elsewhere: bool = False) -> Graph:
     )
 
 
-def test_a_product_of_few_rows_norms_them_itself() -> None:
-    graph = products_of_one_norm(2)
+def test_a_matmul_of_few_rows_norms_them_itself() -> None:
+    graph = matmuls_of_one_norm(2)
     Pipeline(((Fuse(normed_rows=2),),)).run(graph, check="numeric")
     assert [node.op.name for node in graph.nodes if node.inputs] == ["fused", "fused"]
     assert sorted(fused_bodies(graph)) == [["rms_norm", "matmul"], ["rms_norm", "matmul", "silu", "mul"]]
 
 
 @pytest.mark.parametrize(
-    ("product", "is_taken"),
+    ("matmul", "is_taken"),
     [
         ("matmul(%n, %w)", True),
         ("gemm(%n, %w, %c) {trans_b = true}", True),
@@ -204,29 +204,29 @@ def test_a_product_of_few_rows_norms_them_itself() -> None:
         ("matmul(%w, %n)", False),
     ],
 )
-def test_a_product_centers_its_few_rows_itself(product: str, is_taken: bool) -> None:
+def test_a_matmul_centers_its_few_rows_itself(matmul: str, is_taken: bool) -> None:
     graph = parse(f"""
         graph @main(%x: f32[2, 2], %s: f32[2], %b: f32[2]) {{
           %w: f32[2, 2] = constant() {{value = dense<f32[2, 2]: [1.0, 2.0, 3.0, 4.0]>}}
           %c: f32[2] = constant() {{value = dense<f32[2]: [5.0, 6.0]>}}
           %n: f32[2, 2] = layer_norm(%x, %s, %b)
-          %y: f32[2, 2] = {product}
+          %y: f32[2, 2] = {matmul}
           %z: f32[2, 2] = add(%x, %y)
           return %z
         }}
         """)
     Pipeline(((Fuse(normed_rows=2),),)).run(graph, check="numeric")
     bodies = fused_bodies(graph)
-    assert (bodies[0][:2] == ["layer_norm", product.partition("(")[0]]) is is_taken, bodies
+    assert (bodies[0][:2] == ["layer_norm", matmul.partition("(")[0]]) is is_taken, bodies
 
 
-def test_two_products_of_one_norm_run_as_one_where_a_gate_joins_them() -> None:
-    graph = products_of_one_norm(2)
-    Pipeline(((Fuse(normed_rows=2, paired_products=True),),)).run(graph, check="numeric")
+def test_two_matmuls_of_one_norm_run_as_one_where_a_gate_joins_them() -> None:
+    graph = matmuls_of_one_norm(2)
+    Pipeline(((Fuse(normed_rows=2, paired_matmuls=True),),)).run(graph, check="numeric")
     assert fused_bodies(graph) == [["rms_norm", "matmul", "rms_norm", "matmul", "silu", "mul"]]
 
 
-def test_products_of_other_rows_or_with_another_epsilon_are_no_pair() -> None:
+def test_matmuls_of_other_rows_or_with_another_epsilon_are_no_pair() -> None:
     for rows, epsilon in (("%x", 0.5), ("%z", 1e-5)):
         graph = parse(
             f"""
@@ -242,19 +242,19 @@ def test_products_of_other_rows_or_with_another_epsilon_are_no_pair() -> None:
             }}
             """
         )
-        Pipeline(((Fuse(normed_rows=1, paired_products=True),),)).run(graph, check="numeric")
+        Pipeline(((Fuse(normed_rows=1, paired_matmuls=True),),)).run(graph, check="numeric")
         assert sorted(fused_bodies(graph)) == [["rms_norm", "matmul"], ["rms_norm", "matmul", "mul"]]
 
 
 def test_a_norm_of_many_rows_or_with_other_readers_stays_one() -> None:
-    for graph in (products_of_one_norm(3), products_of_one_norm(2, read_elsewhere=True)):
+    for graph in (matmuls_of_one_norm(3), matmuls_of_one_norm(2, read_elsewhere=True)):
         Pipeline(((Fuse(normed_rows=2),),)).run(graph, check="numeric")
         names = [node.op.name for node in graph.nodes]
         assert names.count("rms_norm") == 1
         assert not any("rms_norm" in body for body in fused_bodies(graph))
 
 
-def test_without_epilogues_products_stay_alone() -> None:
+def test_without_epilogues_matmuls_stay_alone() -> None:
     check_pass(
         Fuse(epilogues=False),
         """

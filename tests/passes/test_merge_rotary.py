@@ -1,4 +1,4 @@
-"""Rotations of the parts of one product become one."""
+"""Rotations of the parts of one matmul become one."""
 
 import pytest
 from capgraph.ir.text.parser import parse

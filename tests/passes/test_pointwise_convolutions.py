@@ -1,4 +1,4 @@
-"""Products on the way back to channels-first order become convolutions."""
+"""Matmuls on the way back to channels-first order become convolutions."""
 
 import pytest
 from capgraph.passes.fold.pointwise_convolutions import PointwiseConvolutions
@@ -15,7 +15,7 @@ CONSTANTS = """
 """
 
 
-def test_product_bias_and_function() -> None:
+def test_matmul_bias_and_function() -> None:
     check_pass(
         PointwiseConvolutions(),
         """
@@ -40,7 +40,7 @@ def test_product_bias_and_function() -> None:
     )
 
 
-def test_products_over_the_steps_of_a_sequence() -> None:
+def test_matmuls_over_the_steps_of_a_sequence() -> None:
     check_pass(
         PointwiseConvolutions(),
         """
@@ -72,7 +72,7 @@ def test_products_over_the_steps_of_a_sequence() -> None:
     )
 
 
-def test_product_alone_of_sequences() -> None:
+def test_matmul_alone_of_sequences() -> None:
     check_pass(
         PointwiseConvolutions(),
         """
@@ -97,7 +97,7 @@ def test_product_alone_of_sequences() -> None:
     [
         # Another order than channels-first.
         "%y = matmul(%x, %w)\n %a = add(%y, %b)\n %z = transpose(%a) {perm = [0, 3, 2, 1]}\n return %z",
-        # The product is read in its own order too.
+        # The matmul is read in its own order too.
         "%y = matmul(%x, %w)\n %a = add(%y, %b)\n %z = transpose(%a) {perm = [0, 3, 1, 2]}\n return %z, %a",
         # Not one addend for each channel.
         "%y = matmul(%x, %w)\n %a = add(%y, %one)\n %z = transpose(%a) {perm = [0, 3, 1, 2]}\n return %z",

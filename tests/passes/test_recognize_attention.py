@@ -19,7 +19,7 @@ def graph(inputs: str, *lines: str) -> str:
 
 
 KT = "%kt: f32[B, 2, 4, S] = transpose(%k) {perm = [0, 1, 3, 2]}"
-PRODUCT = f"%s: {SCORES} = matmul(%q, %kt)"
+MATMUL = f"%s: {SCORES} = matmul(%q, %kt)"
 EIGHTH, EIGHT = number("c", 0.125), number("c", 8.0)
 
 
@@ -38,13 +38,13 @@ def attention(*extra: str, attrs: str = "scale = 0.125", mask: str = "_") -> str
 @pytest.mark.parametrize(
     ("lines", "attrs"),
     [
-        ((KT, PRODUCT, EIGHTH, f"%t: {SCORES} = mul(%s, %c)", *softmax_and_mix("t")), "scale = 0.125"),
-        ((KT, PRODUCT, EIGHT, f"%t: {SCORES} = div(%s, %c)", *softmax_and_mix("t")), "scale = 0.125"),
+        ((KT, MATMUL, EIGHTH, f"%t: {SCORES} = mul(%s, %c)", *softmax_and_mix("t")), "scale = 0.125"),
+        ((KT, MATMUL, EIGHT, f"%t: {SCORES} = div(%s, %c)", *softmax_and_mix("t")), "scale = 0.125"),
         (
             (KT, number("c", 0.5), f"%a: {MIXED} = mul(%q, %c)", f"%s: {SCORES} = matmul(%a, %kt)", *softmax_and_mix()),
             "scale = None",
         ),
-        ((KT, PRODUCT, *softmax_and_mix()), "scale = 1.0"),
+        ((KT, MATMUL, *softmax_and_mix()), "scale = 1.0"),
         # torch's dynamo exporter: half of the scale on either side
         (
             (
@@ -61,7 +61,7 @@ def attention(*extra: str, attrs: str = "scale = 0.125", mask: str = "_") -> str
         (
             (
                 KT,
-                PRODUCT,
+                MATMUL,
                 number("c", 30.0),
                 f"%d: {SCORES} = div(%s, %c)",
                 f"%h: {SCORES} = tanh(%d)",
@@ -80,14 +80,14 @@ def test_scales_and_soft_caps(lines, attrs):
 def test_a_guard_against_nan_goes():
     zero = number("zero", 0.0)
     guard = ("%n: bool[B, 2, T, S] = is_nan(%p)", f"%g: {SCORES} = where(%n, %zero, %p)")
-    before = (zero, KT, PRODUCT, f"%p: {SCORES} = softmax(%s)", *guard, f"%y: {MIXED} = matmul(%g, %v)")
+    before = (zero, KT, MATMUL, f"%p: {SCORES} = softmax(%s)", *guard, f"%y: {MIXED} = matmul(%g, %v)")
     check_pass(RecognizeAttention(), graph(BY_HEAD, *before), graph(BY_HEAD, attention(attrs="scale = 1.0")))
 
 
 @pytest.mark.parametrize("mask", ["f32[T, S]", "f32[B, 1, T, S]", "f32[B, 1, 1, S]", "f32[2, T, S]"])
 def test_an_added_mask_on_either_side(mask):
     inputs = f"{BY_HEAD}, %m: {mask}"
-    before = (KT, PRODUCT, f"%t: {SCORES} = add(%m, %s)", *softmax_and_mix("t"))
+    before = (KT, MATMUL, f"%t: {SCORES} = add(%m, %s)", *softmax_and_mix("t"))
     check_pass(RecognizeAttention(), graph(inputs, *before), graph(inputs, attention(attrs=OPEN, mask="%m")))
 
 
@@ -106,7 +106,7 @@ ZERO, MASKED = number("zero", 0.0), "%h: f32[B, 1, 1, S]"
 )
 def test_masks_by_where(choice, fill, after):
     inputs = f"{BY_HEAD}, %m: bool[B, 1, 1, S]"
-    before = (KT, PRODUCT, fill, f"%t: {SCORES} = {choice}", *softmax_and_mix("t"))
+    before = (KT, MATMUL, fill, f"%t: {SCORES} = {choice}", *softmax_and_mix("t"))
     operand, made = after
     attrs = "scale = 1.0" if fill is LOWEST else OPEN
     expected = graph(inputs, *made, attention(attrs=attrs, mask=operand))
@@ -118,7 +118,7 @@ def test_a_factor_after_a_mask_that_it_does_not_change(hidden, factor):
     """CodeGen: masks are added before the scores are divided."""
     inputs = f"{BY_HEAD}, %c: bool[B, 1, 1, S]"
     mask = (ZERO, number("low", hidden), "%m: f32[B, 1, 1, S] = where(%c, %zero, %low)")
-    before = (KT, PRODUCT, *mask, f"%t: {SCORES} = add(%s, %m)", number("f", factor), f"%u: {SCORES} = mul(%t, %f)")
+    before = (KT, MATMUL, *mask, f"%t: {SCORES} = add(%s, %m)", number("f", factor), f"%u: {SCORES} = mul(%t, %f)")
     attrs = f"scale = {factor}" if factor != 0.5 else "softcap = 0.0"  # 0.5 is the usual scale
     attrs += ", nan_rows = true" if hidden == "-inf" else ""
     after = graph(inputs, *mask, attention(attrs=attrs, mask="%m"))
@@ -139,7 +139,7 @@ def test_a_factor_after_a_mask_that_it_does_not_change(hidden, factor):
 def test_a_factor_after_a_mask_that_it_changes(seen, hidden, factor):
     inputs = f"{BY_HEAD}, %c: bool[B, 1, 1, S]"
     mask = (number("one", seen), number("low", hidden), "%m: f32[B, 1, 1, S] = where(%c, %one, %low)")
-    lines = (KT, PRODUCT, *mask, f"%t: {SCORES} = add(%s, %m)", number("f", factor), f"%u: {SCORES} = mul(%t, %f)")
+    lines = (KT, MATMUL, *mask, f"%t: {SCORES} = add(%s, %m)", number("f", factor), f"%u: {SCORES} = mul(%t, %f)")
     check_pass(RecognizeAttention(), graph(inputs, *lines, *softmax_and_mix("u")), None, numeric=False)
 
 
@@ -148,7 +148,7 @@ def test_what_follows_a_factor_after_a_finite_mask_keeps_it(later):
     """A query that sees no key goes by which of two masks hides less; and two factors may be too small together."""
     inputs = f"{BY_HEAD}, %c: bool[B, 1, 1, S], %d: bool[T, S], %n: f32[T, S]"
     mask = (ZERO, number("low", "-3.4e+38"), "%m: f32[B, 1, 1, S] = where(%c, %zero, %low)")
-    lines = (KT, PRODUCT, *mask, f"%t: {SCORES} = add(%s, %m)", number("f", 0.5), f"%u: {SCORES} = mul(%t, %f)")
+    lines = (KT, MATMUL, *mask, f"%t: {SCORES} = add(%s, %m)", number("f", 0.5), f"%u: {SCORES} = mul(%t, %f)")
     lines += (f"%w: {SCORES} = {later}", *softmax_and_mix("w"))
     check_pass(RecognizeAttention(), graph(inputs, *lines), None)
 
@@ -158,7 +158,7 @@ def test_a_factor_after_two_masks_stays():
     inputs = f"{BY_HEAD}, %c: bool[B, 1, 1, S], %d: bool[T, S]"
     low = number("low", "-3.4e+38")
     masks = (f"%t: {SCORES} = where(%c, %s, %low)", f"%w: {SCORES} = where(%d, %t, %low)")
-    lines = (KT, PRODUCT, low, *masks, number("f", 0.5), f"%u: {SCORES} = mul(%w, %f)")
+    lines = (KT, MATMUL, low, *masks, number("f", 0.5), f"%u: {SCORES} = mul(%w, %f)")
     check_pass(RecognizeAttention(), graph(inputs, *lines, *softmax_and_mix("u")), None)
 
 
@@ -219,7 +219,7 @@ def test_a_mask_of_finite_numbers_hides_no_row():
         "%n: f32[B, 1, 1, S] = sub(%one, %f)",
         "%m: f32[B, 1, 1, S] = mul(%n, %low)",
     )
-    before = (*mask, KT, PRODUCT, f"%t: {SCORES} = add(%s, %m)", *softmax_and_mix("t"))
+    before = (*mask, KT, MATMUL, f"%t: {SCORES} = add(%s, %m)", *softmax_and_mix("t"))
     expected = graph(inputs, *mask, attention(attrs="scale = 1.0", mask="%m"))
     check_pass(RecognizeAttention(), graph(inputs, *before), expected, numeric=False)
 
@@ -267,7 +267,7 @@ def test_several_masks_keep_their_order(hidden, later, after):
 
 @pytest.mark.parametrize(("op", "factor"), [("mul", "inf"), ("mul", "nan"), ("div", "0.0"), ("div", "1e-45")])
 def test_a_factor_that_is_no_finite_number_is_no_scale(op, factor):
-    before = (KT, PRODUCT, number("c", factor), f"%t: {SCORES} = {op}(%s, %c)", *softmax_and_mix("t"))
+    before = (KT, MATMUL, number("c", factor), f"%t: {SCORES} = {op}(%s, %c)", *softmax_and_mix("t"))
     check_pass(RecognizeAttention(), graph(BY_HEAD, *before), None)
 
 
@@ -382,14 +382,14 @@ def test_the_transposed_keys_of_torchs_dynamo_exporter():
         "%a: f32[2*B, S, 4] = reshape(%k) {shape = [2*B, S, 4]}",
         "%b: f32[2*B, 4, S] = transpose(%a) {perm = [0, 2, 1]}",
         "%kt: f32[B, 2, 4, S] = reshape(%b) {shape = [B, 2, 4, S]}",
-        PRODUCT,
+        MATMUL,
         *softmax_and_mix(),
     )
     check_pass(RecognizeAttention(), graph(BY_HEAD, *before), graph(BY_HEAD, attention(attrs="scale = 1.0")))
 
 
 def test_batch_and_heads_joined_for_torch_bmm():
-    """Hugging Face's OPT and BART: products over [batch * heads, ...], the mask added with the heads apart."""
+    """Hugging Face's OPT and BART: matmuls over [batch * heads, ...], the mask added with the heads apart."""
     inputs = f"{BY_HEAD}, %m: f32[B, 1, T, S]"
     before = (
         "%a: f32[2*B, T, 4] = reshape(%q) {shape = [2*B, T, 4]}",
@@ -442,7 +442,7 @@ def shared_head(keys: str = "f32[B, 1, 4, S]") -> tuple[str, ...]:
     )
 
 
-def test_one_head_of_keys_and_values_that_the_products_broadcast():
+def test_one_head_of_keys_and_values_that_the_matmuls_broadcast():
     """Falcon's multi-query attention."""
     after = "%y: f32[B, 6, T, 4] = attention(%q, %k, %v, _, _) {scale = 1.0}"
     check_pass(RecognizeAttention(), graph(ONE_HEAD, *shared_head()), graph(ONE_HEAD, after))
@@ -458,7 +458,7 @@ def test_one_head_of_keys_and_values_that_the_products_broadcast():
         (ONE_HEAD.replace("%k: f32[B,", "%k: f32[1,"), "f32[1, 1, 4, S]"),
     ],
 )
-def test_what_else_the_products_broadcast_stays(inputs, keys):
+def test_what_else_the_matmuls_broadcast_stays(inputs, keys):
     check_pass(RecognizeAttention(), graph(inputs, *shared_head(keys)), None)
 
 
@@ -494,13 +494,13 @@ def test_heads_parted_only_for_attention_stay_side_by_side():
     ("inputs", "lines"),
     [
         # a softmax over the queries
-        (BY_HEAD, (KT, PRODUCT, f"%p: {SCORES} = softmax(%s) {{axis = 2}}", f"%y: {MIXED} = matmul(%p, %v)")),
+        (BY_HEAD, (KT, MATMUL, f"%p: {SCORES} = softmax(%s) {{axis = 2}}", f"%y: {MIXED} = matmul(%p, %v)")),
         # scores or weights that something else reads
         (
             BY_HEAD,
             (
                 KT,
-                PRODUCT,
+                MATMUL,
                 f"%p: {SCORES} = softmax(%s)",
                 f"%z: {MIXED} = matmul(%p, %v)",
                 f"%w: {SCORES} = add(%p, %s)",
@@ -510,19 +510,19 @@ def test_heads_parted_only_for_attention_stay_side_by_side():
         # one set of keys for the whole batch: the op does not broadcast
         (
             BY_HEAD.replace("%k: f32[B,", "%k: f32[1,"),
-            ("%kt: f32[1, 2, 4, S] = transpose(%k) {perm = [0, 1, 3, 2]}", PRODUCT, *softmax_and_mix()),
+            ("%kt: f32[1, 2, 4, S] = transpose(%k) {perm = [0, 1, 3, 2]}", MATMUL, *softmax_and_mix()),
         ),
         # a fill that hides nothing for sure
         (
             f"{BY_HEAD}, %m: bool[T, S]",
-            (KT, PRODUCT, number("low", -100.0), f"%t: {SCORES} = where(%m, %s, %low)", *softmax_and_mix("t")),
+            (KT, MATMUL, number("low", -100.0), f"%t: {SCORES} = where(%m, %s, %low)", *softmax_and_mix("t")),
         ),
         # a factor on scores and mask together
         (
             f"{BY_HEAD}, %m: f32[T, S]",
-            (KT, PRODUCT, EIGHTH, f"%t: {SCORES} = add(%s, %m)", f"%u: {SCORES} = mul(%t, %c)", *softmax_and_mix("u")),
+            (KT, MATMUL, EIGHTH, f"%t: {SCORES} = add(%s, %m)", f"%u: {SCORES} = mul(%t, %c)", *softmax_and_mix("u")),
         ),
-        # scores that are smaller than the queries: products do as well
+        # scores that are smaller than the queries: matmuls do as well
         (
             "%q: f32[B, 2, 8, 196], %k: f32[B, 2, 8, 196], %v: f32[B, 2, 8, 196]",
             (

@@ -72,7 +72,7 @@ def test_halves_of_bytes_in_blocks_with_a_zero_point() -> None:
     )
 
 
-def test_codes_that_are_scaled_behind_the_product() -> None:
+def test_codes_that_are_scaled_behind_the_matmul() -> None:
     check_pass(
         RecognizeCodedWeights(),
         """

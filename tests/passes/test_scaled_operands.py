@@ -1,4 +1,4 @@
-"""Which products have factors of 8 bits, and that fusion takes in what dequantizes them, where a backend wants it."""
+"""Which matmuls have operands of 8 bits, and that fusion takes in what dequantizes them, where a backend wants it."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from capgraph.passes.fuse.fuse import Fuse
 from capgraph.passes.fuse.scaled_operands import scaled_operands
 
 
-def product(a: str, b: str, scales: tuple[str, str] = ("f32[]", "f32[1]"), zero: str = "") -> Graph:
+def scaled_matmul(a: str, b: str, scales: tuple[str, str] = ("f32[]", "f32[1]"), zero: str = "") -> Graph:
     b_ = Builder()
     factors = []
     for name, dtype, scale in (("a", a, scales[0]), ("b", b, scales[1])):
@@ -30,8 +30,8 @@ def fused(graph: Graph) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(("a", "b"), [("f8e4m3fn", "f8e4m3fn"), ("f8e5m2", "f8e4m3fn"), ("i8", "i8")])
-def test_a_product_takes_in_what_dequantizes_its_factors(a: str, b: str) -> None:
-    graph = product(a, b)
+def test_a_matmul_takes_in_what_dequantizes_its_operands(a: str, b: str) -> None:
+    graph = scaled_matmul(a, b)
     (matmul,) = (node for node in graph.nodes if node.op.name == "matmul")
     assert [node.op.name for node in scaled_operands(matmul)] == ["dequantize_linear"] * 2
     assert fused(graph) == [["dequantize_linear", "dequantize_linear", "matmul"]]
@@ -40,11 +40,11 @@ def test_a_product_takes_in_what_dequantizes_its_factors(a: str, b: str) -> None
 @pytest.mark.parametrize(
     "graph",
     [
-        product("f8e4m3fn", "i8"),
-        product("u8", "u8"),
-        product("f8e4m3fnuz", "f8e4m3fnuz"),
-        product("i8", "i8", ("f32[4]", "f32[]")),
-        product("i8", "i8", ("f32[]", "f32[]"), "[]"),
+        scaled_matmul("f8e4m3fn", "i8"),
+        scaled_matmul("u8", "u8"),
+        scaled_matmul("f8e4m3fnuz", "f8e4m3fnuz"),
+        scaled_matmul("i8", "i8", ("f32[4]", "f32[]")),
+        scaled_matmul("i8", "i8", ("f32[]", "f32[]"), "[]"),
     ],
     ids=["mixed", "unsigned", "other-floats", "along-the-sum", "zero-points"],
 )
@@ -76,7 +76,7 @@ def test_scales_along_columns_of_a_weight_that_is_turned() -> None:
 
 
 def test_nothing_is_taken_in_unless_a_backend_asks() -> None:
-    graph = product("i8", "i8")
+    graph = scaled_matmul("i8", "i8")
     Pipeline(((Fuse(),),)).run(graph)
     assert "fused" not in {node.op.name for node in graph.nodes}
 
@@ -113,7 +113,7 @@ SHARED = """
     """
 
 
-def test_products_that_share_a_factor_dequantize_it_each() -> None:
+def test_matmuls_that_share_an_operand_dequantize_it_each() -> None:
     graph = parse(SHARED)
     Pipeline(((Fuse(scaled_operands=True),),)).run(graph, check="numeric")
     assert [node.op.name for node in graph.nodes] == ["fused", "fused"]
@@ -133,18 +133,18 @@ def test_a_matrix_times_itself_is_dequantized_once() -> None:
     assert fused(b.finish({"y": b.op("matmul", x, x)})) == [["dequantize_linear", "matmul"]]
 
 
-def coded(rows: int, products: int = 1) -> Graph:
-    """Products of one value with one weight in codes."""
+def coded(rows: int, matmuls: int = 1) -> Graph:
+    """Matmuls of one value with one weight in codes."""
     b = Builder()
     x = b.input("x", f"f16[{rows}, 4]")
     codes, scale = b.constant(np.ones((4, 4), np.int8)), b.constant(np.ones(4, np.float16))
     weight = b.op("dequantize_linear", codes, scale, None, to="f16")
-    return b.finish({f"y{i}": b.op("matmul", x, weight) for i in range(products)})
+    return b.finish({f"y{i}": b.op("matmul", x, weight) for i in range(matmuls)})
 
 
-@pytest.mark.parametrize(("rows", "products", "expected"), [(1, 1, 1), (4, 2, 2), (5, 1, 0), (5, 2, 0)])
-def test_few_rows_take_in_what_dequantizes_their_weight(rows: int, products: int, expected: int) -> None:
-    graph = coded(rows, products)
+@pytest.mark.parametrize(("rows", "matmuls", "expected"), [(1, 1, 1), (4, 2, 2), (5, 1, 0), (5, 2, 0)])
+def test_few_rows_take_in_what_dequantizes_their_weight(rows: int, matmuls: int, expected: int) -> None:
+    graph = coded(rows, matmuls)
     Pipeline(((Fuse(scaled_operands=True, normed_rows=4),),)).run(graph, check="structure")
     bodies: Sequence[Graph] = [node.attrs["body"] for node in graph.nodes if node.op.name == "fused"]
     names = [[node.op.name for node in body.nodes if node.inputs] for body in bodies]

@@ -30,7 +30,7 @@ _PACKAGES = {
     "cupy-cuda13x": "CUDA 13 (extra cuda13)",
     "cupy-cuda12x": "CUDA 12 (extra cuda12)",
     "cuda-core": "CUDA launches and graphs (extras cuda13, cuda12)",
-    "nvmath-python": "matrix products on CUDA (extras cuda13, cuda12)",
+    "nvmath-python": "matmuls on CUDA (extras cuda13, cuda12)",
     "nvidia-cudnn-frontend": "convolutions and attention on CUDA (extra cudnn)",
     "Pillow": "pictures as inputs",
 }
@@ -97,7 +97,7 @@ def _version(name: str) -> str | None:
 
 
 def _blas() -> str:
-    """What NumPy's products run in."""
+    """What NumPy's matmuls run in."""
     import numpy as np
 
     try:

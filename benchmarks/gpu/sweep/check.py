@@ -100,7 +100,7 @@ def as_written() -> Iterator[None]:
 
 
 def in_f64(module: nn.Module) -> nn.Module:
-    """The module with the same weights, in f64; experts one by one, as PyTorch's grouped products take no f64."""
+    """The module with the same weights, in f64; experts one by one, as PyTorch's grouped matmuls take no f64."""
     wide = copy.deepcopy(module).double()
     for each in wide.modules():
         if hasattr(getattr(each, "config", None), "_experts_implementation"):

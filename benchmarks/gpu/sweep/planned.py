@@ -53,12 +53,12 @@ def planned(graph: Graph, libraries: frozenset[str] = LIBRARIES) -> Planned:
     plan = cuda_planning(backend, ReplayOptions()).of(graph)({}, CaptureMode.FULL_AND_PIECEWISE)
     on_host: Counter[str] = Counter()
     launches = 0
-    for ways in backend.lower(plan):
-        first = ways.candidates[0] if ways.candidates else None
+    for step in backend.lower(plan):
+        first = step.candidates[0] if step.candidates else None
         for launch in () if first is None else first.launches:
             launches += 1
             if isinstance(launch, HostCall):
-                on_host[f"{ways.step.node.op.name}: {launch.reason}"] += 1
+                on_host[f"{step.step.node.op.name}: {launch.reason}"] += 1
     segments = sum(segment.is_captured for segment in plan.segments)
     return Planned(launches, segments, on_host, {name: len(nodes) for name, nodes in foreign_nodes(graph).items()})
 

@@ -58,7 +58,7 @@ class Work:
     is_busy: bool = False
 
     def tunes(self, dtype: str) -> bool | None:
-        """Whether the ways of a step are measured: only where calls are timed."""
+        """Whether the candidates of a step are measured: only where calls are timed."""
         return None if dtype in self.timed else False
 
 

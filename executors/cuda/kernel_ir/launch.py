@@ -162,7 +162,7 @@ class Task:
     scratch: BufferPlace | None = None
     scratch_bytes: int = 0
     tf32: bool = False
-    """Whether operands of f32 products and convolutions may be rounded to TF32."""
+    """Whether operands of f32 matmuls and convolutions may be rounded to TF32."""
 
 
 Lowering = Callable[[Task], Iterator[Candidate]]

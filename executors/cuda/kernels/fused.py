@@ -1,4 +1,4 @@
-"""`fused` regions without products: one kernel where their nodes share an index space, else one for each node."""
+"""`fused` regions without an anchor: one kernel where their nodes share an index space, else one for each node."""
 
 from collections.abc import Iterator, Mapping
 

@@ -88,7 +88,7 @@ def lower_grouped(task: Task) -> Iterator[Candidate]:
 
 
 def _by_moments(task: Task, region: FusedRegion, shape: tuple[int, ...], groups: int) -> Candidate | None:
-    """The way for large groups; None where there is no scratch, the operand is a constant, or places lie at no step."""
+    """For large groups; None where there is no scratch, the operand is a constant, or places lie at no step."""
     node = grouped_norm_of(region)
     x = region.sources.get(node.operands[0])
     columns = _columns_of(x, groups) if x is not None else None

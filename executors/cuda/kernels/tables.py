@@ -1,4 +1,4 @@
-"""All generated kernels that need no product: which families know an op, and so what a region can hold."""
+"""All generated kernels that need no matmul: which families know an op, and so what a region can hold."""
 
 from collections.abc import Iterator, Mapping
 

@@ -1,4 +1,4 @@
-"""Products by cuBLASLt, through the raw bindings of nvmath-python.
+"""Matmuls by cuBLASLt, through the raw bindings of nvmath-python.
 
 A row-major d = a @ b is the column-major d' = b' @ a', so that b is cuBLASLt's first matrix, a its second, and the
 bias, one entry for each column of d, is one for each row of d', as cuBLASLt has it.
@@ -59,7 +59,7 @@ def open_library(device: int) -> "CublasLt":
         from nvmath.bindings import cublasLt as bindings
     except ImportError as error:
         raise MissingPackageError(
-            f"products on the GPU need nvmath-python, which cannot be imported: {error}",
+            f"matmuls on the GPU need nvmath-python, which cannot be imported: {error}",
             remedy='pip install "capgraph[cuda13]" (or cuda12)',
         ) from error
     try:
@@ -72,9 +72,9 @@ def open_library(device: int) -> "CublasLt":
 
 
 class CublasLt:
-    """A handle, and the products prepared with it.
+    """A handle, and the matmuls prepared with it.
 
-    Threads may share the handle: calls name their stream, and each prepared product has descriptors of its own.
+    Threads may share the handle: calls name their stream, and each prepared matmul has descriptors of its own.
     """
 
     def __init__(self, bindings: Any, device: int) -> None:
@@ -90,16 +90,16 @@ class CublasLt:
 
     def prepare(self, call: LibraryCall) -> Enqueue:
         """Descriptors, algorithm and scalars of a call, made once."""
-        product = _Product(self, call.problem, _alignments(call))
+        matmul = _Matmul(self, call.problem, _alignments(call))
         algorithm = self._kept(call.algorithm)
         if algorithm is None:
-            algorithm = product.guesses(call.workspace_bytes, 1)[0].data
-        return _Enqueue(product, algorithm, call.workspace_bytes)
+            algorithm = matmul.guesses(call.workspace_bytes, 1)[0].data
+        return _Enqueue(matmul, algorithm, call.workspace_bytes)
 
     def algorithms(self, call: LibraryCall) -> Sequence[Any]:
         """The heuristic's guesses, best first, as {"version", "data"}."""
-        product = _Product(self, call.problem, _alignments(call))
-        guesses = product.guesses(call.workspace_bytes, MAX_ALGORITHMS)
+        matmul = _Matmul(self, call.problem, _alignments(call))
+        guesses = matmul.guesses(call.workspace_bytes, MAX_ALGORITHMS)
         return [{"version": self.version, "data": guess.data.tobytes().hex()} for guess in guesses]
 
     def _kept(self, choice: Any) -> Any:
@@ -128,7 +128,7 @@ def _alignment(argument: Argument) -> int:
     return math.gcd(argument.offset, _ALIGNMENT) if isinstance(argument, BufferPlace) else _ALIGNMENT
 
 
-class _Product:
+class _Matmul:
     """The descriptors of one problem. They live as long as what enqueues it."""
 
     def __init__(self, library: CublasLt, problem: MatmulProblem, alignments: Mapping[str, int]) -> None:
@@ -179,7 +179,7 @@ class _Product:
         return operation
 
     def set_operation(self, operation: int, name: Any, value: int) -> None:
-        """Sets an attribute of a product's descriptor."""
+        """Sets an attribute of a matmul's descriptor."""
         content = np.array([value], self.lt.get_matmul_desc_attribute_dtype(name))
         self.lt.matmul_desc_set_attribute(operation, name, content.ctypes.data, content.nbytes)
 
@@ -222,7 +222,7 @@ class _Product:
                 found.ctypes.data,
             )
         except self.lt.cuBLASLtError as error:
-            raise UnsupportedError(f"cuBLASLt has no product for {self.problem}: {error}") from error
+            raise UnsupportedError(f"cuBLASLt has no matmul for {self.problem}: {error}") from error
         raw = results.view(np.uint8).reshape(count, results.dtype.itemsize)
         size = self.lt.matmul_algo_dtype.itemsize
         guesses = [
@@ -231,40 +231,40 @@ class _Product:
             if int(results["state"][index]) == 0
         ]
         if not guesses:
-            raise UnsupportedError(f"cuBLASLt has no product for {self.problem}")
+            raise UnsupportedError(f"cuBLASLt has no matmul for {self.problem}")
         return guesses
 
 
 class _Enqueue:
-    """Enqueues one product; callable as `Enqueue` says."""
+    """Enqueues one matmul; callable as `Enqueue` says."""
 
-    def __init__(self, product: _Product, algorithm: Any, workspace_bytes: int) -> None:
-        self.product = product
+    def __init__(self, matmul: _Matmul, algorithm: Any, workspace_bytes: int) -> None:
+        self.matmul = matmul
         self.algorithm = algorithm
         self.workspace_bytes = workspace_bytes
-        names = product.lt.MatmulDescAttribute
+        names = matmul.lt.MatmulDescAttribute
         roles = {"bias": names.BIAS_POINTER, "a_scale": names.B_SCALE_POINTER, "b_scale": names.A_SCALE_POINTER}
-        has = {"bias": product.problem.bias is not None, "a_scale": product.problem.scaled}
-        self.pointers = {role: name for role, name in roles.items() if has.get(role, product.problem.scaled)}
+        has = {"bias": matmul.problem.bias is not None, "a_scale": matmul.problem.scaled}
+        self.pointers = {role: name for role, name in roles.items() if has.get(role, matmul.problem.scaled)}
 
     def __call__(self, stream: int, addresses: Mapping[str, int], workspace: int) -> None:
         """Sets the pointers that descriptors hold, and enqueues."""
-        product = self.product
+        matmul = self.matmul
         for role, name in self.pointers.items():
-            product.set_operation(product.operation, name, addresses[role])
-        product.lt.matmul(
-            product.library.handle,
-            product.operation,
-            product.alpha.ctypes.data,
+            matmul.set_operation(matmul.operation, name, addresses[role])
+        matmul.lt.matmul(
+            matmul.library.handle,
+            matmul.operation,
+            matmul.alpha.ctypes.data,
             addresses["b"],
-            product.first,
+            matmul.first,
             addresses["a"],
-            product.second,
-            product.beta.ctypes.data,
+            matmul.second,
+            matmul.beta.ctypes.data,
             addresses.get("c", addresses["d"]),
-            product.addend,
+            matmul.addend,
             addresses["d"],
-            product.result,
+            matmul.result,
             self.algorithm.ctypes.data,
             workspace,
             self.workspace_bytes,

@@ -1,4 +1,4 @@
-"""Problems that libraries solve, as frozen data: a product of matrices, a convolution, attention.
+"""Problems that libraries solve, as frozen data: a matmul, a convolution, attention.
 
 Nothing here holds memory. The arguments of a call name it by the roles that a problem's docstring lists. Strides count
 elements.

@@ -12,7 +12,7 @@ from dataclasses import replace
 from ..kernel_ir.launch import BufferPlace, Candidate, Kernel, KernelLaunch, Launch, LibraryCall
 
 _RESULTS = ("y", "d", "o")
-"""Roles of what convolutions, products and attention make."""
+"""Roles of what convolutions, matmuls and attention make."""
 
 _FENCE = KernelLaunch(
     Kernel('extern "C" __global__ void NAME() { begin(); }', (1, 1, 1), (32, 1, 1), triggers=False),

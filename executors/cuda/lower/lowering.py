@@ -43,10 +43,10 @@ def families() -> tuple[Mapping[str, Lowering], ...]:
     from ..kernels import tables
     from ..kernels.attention import attention
     from ..kernels.conv import convolutions, deformed, quantized
-    from ..kernels.gemm import einsums, gemv, grouped_products, products, quantized_products
+    from ..kernels.gemm import einsums, gemv, grouped_gemm, matmul, quantized_gemm
     from ..kernels.rnn import recurrent
 
-    heavy = (products, quantized_products, einsums, grouped_products, gemv, convolutions, quantized, deformed)
+    heavy = (matmul, quantized_gemm, einsums, grouped_gemm, gemv, convolutions, quantized, deformed)
     return tuple(family.LOWERINGS for family in (*heavy, attention, recurrent, tables))
 
 
@@ -169,10 +169,10 @@ def is_within_limits(kernel: Kernel, chip: Chip) -> bool:
     )
 
 
-def _why_on_host(is_known: bool, has_ways: bool) -> str:
+def _why_on_host(is_known: bool, has_candidates: bool) -> str:
     if not is_known:
         return "there is no kernel for this op"
-    return "none of its kernels runs here" if has_ways else "no kernel fits its dtypes, layouts or sizes"
+    return "none of its kernels runs here" if has_candidates else "no kernel fits its dtypes, layouts or sizes"
 
 
 def _libraries_of(candidate: Candidate) -> set[str]:

@@ -18,7 +18,7 @@ from .timing import graph_seconds
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What a device can do at most: bytes a second from memory, operations a second of products in 16-bit floats.
+    """What a device can do at most: bytes a second from memory, operations a second of matmuls in 16-bit floats.
 
     The defaults are those of an H200, which launches on other devices are held against as well.
     """

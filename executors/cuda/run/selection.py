@@ -58,7 +58,7 @@ PIECE = 16
 _KEY = re.compile(r"[0-9a-f]{40}")
 """What a choice's file is named; nothing else becomes part of a path."""
 
-HEAVY = Trait.PRODUCT | Trait.SPECTRAL
+HEAVY = Trait.ANCHOR | Trait.SPECTRAL
 """The traits of ops that are measured unless that is switched off."""
 
 MANY_QUERIES = 16

@@ -19,7 +19,7 @@ from ..library import failures, onnxruntime
 from ..session import Written, first_line, opened
 
 TF32_LEVEL = 3
-"""From this level of optimization on operands of f32 products may be rounded to TF32."""
+"""From this level of optimization on operands of f32 matmuls may be rounded to TF32."""
 
 FLASH_OR_EFFICIENT = "3"
 """ONNX Runtime's kernels for attention, as a set of bits: FlashAttention and CUTLASS's."""
@@ -33,7 +33,7 @@ class Provider:
     """A provider by ONNX Runtime's `name`; its memory is that of `device` number `index`.
 
     `graph_option` is the option that switches graph mode on, empty for a provider without. `entries` are configuration
-    entries of sessions. `allows_tf32` lets operands of f32 products be rounded to TF32.
+    entries of sessions. `allows_tf32` lets operands of f32 matmuls be rounded to TF32.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Provider:
         """With the options that suit a graph.
 
         Convolutions in half precision lie channels-last. Without TF32 cuDNN finds no kernel for those, so that it is
-        switched off only where there is a product in f32.
+        switched off only where there is a matmul in f32.
         """
         if self.name != CUDA:
             return self
@@ -83,7 +83,7 @@ def cuda_provider(index: int, stream: int, level: int = 2) -> Provider:
 
 
 def _multiplies(op: Op) -> bool:
-    return op.has(Trait.PRODUCT) or op in (ATTENTION, EINSUM)
+    return op.has(Trait.ANCHOR) or op in (ATTENTION, EINSUM)
 
 
 def _dtypes_of(graph: Graph, asked: Callable[[Op], bool]) -> set[DType]:

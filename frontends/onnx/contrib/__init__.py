@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from ....ir.graph import Graph, Node
-from . import attention, caches, convolutions, norms, products
+from . import attention, caches, convolutions, matmuls, norms
 from .group import Group, Operator, order_of
 
 Rule = Callable[[Node, Collection[Operator], Mapping[Node, int]], Group | None]
 
-_FAMILIES = (caches, attention, norms, convolutions, products)
+_FAMILIES = (caches, attention, norms, convolutions, matmuls)
 """In the order in which rules are tried where those of several families look at the same op."""
 
 

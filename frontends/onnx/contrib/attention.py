@@ -1,4 +1,4 @@
-"""Attention with heads side by side in the last axis: with its products and their biases, or alone; rotation."""
+"""Attention with heads side by side in the last axis: with its matmuls and their biases, or alone; rotation."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class _Projection:
 
 
 def self_attention(node: Node, available: Collection[Operator], _order: Mapping[Node, int]) -> Group | None:
-    """Attention: the products of one operand with three weights, their biases, and attention of the three."""
+    """Attention: the matmuls of one operand with three weights, their biases, and attention of the three."""
     if _operator("Attention", node) not in available or not _is_plain(node):
         return None
     parts = [_projection(value) for value in node.operands[:3]]
@@ -139,11 +139,11 @@ def _projection(value: Value) -> _Projection | None:
     node = sole_producer(value, "gemm")
     if node is not None:
         return None  # of matrices, which attention does not take
-    bias, inner, product = None, frozenset[Node](), value
+    bias, inner, matmul = None, frozenset[Node](), value
     found = _biased(value)
     if found is not None:
-        product, bias, inner = found[0], found[1], frozenset({found[2]})
-    made = sole_producer(product, "matmul")
+        matmul, bias, inner = found[0], found[1], frozenset({found[2]})
+    made = sole_producer(matmul, "matmul")
     weight = None if made is None else any_constant_of(made.operands[1])
     if made is None or weight is None or weight.array.ndim != 2:
         return None
@@ -155,10 +155,10 @@ def _biased(value: Value) -> tuple[Value, Array, Node] | None:
     node = sole_producer(value, "add")
     if node is None:
         return None
-    for product, bias in (node.operands, node.operands[::-1]):
+    for matmul, bias in (node.operands, node.operands[::-1]):
         content = any_constant_of(bias)
-        if content is not None and is_vector(bias, value.shape[-1]) and have_equal_shapes(product, value):
-            return product, content.array, node
+        if content is not None and is_vector(bias, value.shape[-1]) and have_equal_shapes(matmul, value):
+            return matmul, content.array, node
     return None
 
 

@@ -9,7 +9,7 @@ from ....ir.types import DType
 from ..context.export_context import ExportContext
 from ..ops.normalization import export_layer_norm
 from .group import DOMAIN, Group, Operator, have_equal_shapes, is_inside, is_vector, sole_producer
-from .products import Biased, biased
+from .matmuls import Biased, biased
 
 _DTYPES = (DType.F32, DType.F16, DType.BF16)
 _GELUS = {"none": "BiasGelu", "tanh": "FastGelu"}
@@ -23,7 +23,7 @@ _ACTIVATIONS = frozenset(
 
 
 def bias_gelu(node: Node, available: Collection[Operator], _order: Mapping[Node, int]) -> Group | None:
-    """BiasGelu and FastGelu: a bias, mostly of a product, and the activation. A product stays a node of its own."""
+    """BiasGelu and FastGelu: a bias, mostly of a matmul, and the activation. A matmul stays a node of its own."""
     name = _GELUS[node.attrs["approximate"]]
     if Operator(name, node.output.tensor.dtype) not in available:
         return None
@@ -42,9 +42,9 @@ def _shifted(total: Value) -> Biased | None:
     added = sole_producer(total, "add")
     if added is None or not total.tensor.rank:
         return None
-    for product, bias in (added.operands, reversed(added.operands)):
-        if have_equal_shapes(product, total) and is_vector(bias, total.shape[-1]):
-            return Biased(frozenset({added}), bias, product)
+    for matmul, bias in (added.operands, reversed(added.operands)):
+        if have_equal_shapes(matmul, total) and is_vector(bias, total.shape[-1]):
+            return Biased(frozenset({added}), bias, matmul)
     return None
 
 
@@ -159,7 +159,7 @@ def _is_plain(node: Node) -> bool:
 
 
 def _parts(added: Node) -> tuple[Value, Value, Biased | None]:
-    """The two operands of a sum, and the first of them as a product with a bias if one is."""
+    """The two operands of a sum, and the first of them as a matmul with a bias if one is."""
     a, b = added.operands
     for first, second in ((a, b), (b, a)):
         found = biased(first)

@@ -1,4 +1,4 @@
-"""Attention as products, a softmax and masks: for opsets before the operator, and where hidden rows are NaN.
+"""Attention as matmuls, a softmax and masks: for opsets before the operator, and where hidden rows are NaN.
 
 A query that sees no key gives NaN, or zeros, as the node says: for zeros, where a mask can hide every key, weights of
 hidden keys are set to 0 behind the softmax. A float mask counts as one that cannot if it is made of finite numbers,

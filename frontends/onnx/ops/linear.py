@@ -1,4 +1,4 @@
-"""Matrix products."""
+"""Matmuls."""
 
 import numpy as np
 
@@ -40,9 +40,9 @@ def import_matmul_nbits(ctx: ImportContext) -> Value:
         axis=0,
         block_size=block,
     )
-    product = ctx.op("matmul", ctx.input(0), weight)
+    matmul = ctx.op("matmul", ctx.input(0), weight)
     bias = ctx.optional(5)
-    return product if bias is None else ctx.op("add", product, bias)
+    return matmul if bias is None else ctx.op("add", matmul, bias)
 
 
 _ATTRIBUTES = (("K", 0), ("N", 0), ("bits", 4), ("block_size", 0))

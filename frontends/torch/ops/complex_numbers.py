@@ -183,10 +183,10 @@ def _square(c: Call, x: Pairs, exponent: Any = 2) -> Pairs:
     return _product(c, x, x)
 
 
-def _matrix_product(c: Call, a: Any, b: Any) -> Pairs:
+def _matmul(c: Call, a: Any, b: Any) -> Pairs:
     left, right = _both(c, a, b)
     if min(left.rank, right.rank) < 2:
-        raise NoLowering("a product with a vector")
+        raise NoLowering("a matmul with a vector")
     return _by_parts(c, "matmul", left, right)
 
 
@@ -392,9 +392,9 @@ RULES: Mapping[str, Rule] = {
     "aten.exp": _exponential,
     "aten.square": _square,
     "aten.pow.Tensor_Scalar": _square,
-    "aten.mm": _matrix_product,
-    "aten.bmm": _matrix_product,
-    "aten.matmul": _matrix_product,
+    "aten.mm": _matmul,
+    "aten.bmm": _matmul,
+    "aten.matmul": _matmul,
     "aten.sum": _total("reduce_sum"),
     "aten.mean": _total("reduce_mean"),
     "aten.where.self": _chosen,

@@ -1,4 +1,4 @@
-"""Matrix products."""
+"""Matmuls."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,23 +15,23 @@ def _linear(c: Call, x: Value, weight: Value, bias: Value | None) -> Value:
     return _with_bias(c, c.op("matmul", x, c.swap(weight, 0, 1)), bias)
 
 
-def _with_bias(c: Call, product: Value, bias: Value | None) -> Value:
-    return product if bias is None else c.op("add", product, bias)
+def _with_bias(c: Call, matmul: Value, bias: Value | None) -> Value:
+    return matmul if bias is None else c.op("add", matmul, bias)
 
 
 def _matmul(c: Call, a: Value, b: Value) -> Value:
-    """The product of the last two axes; a vector stands for one row or one column."""
+    """The matmul of the last two axes; a vector stands for one row or one column."""
     left = c.unsqueeze(a, 0) if a.tensor.rank == 1 else a
     right = c.unsqueeze(b, 1) if b.tensor.rank == 1 else b
-    product = c.op("matmul", left, right)
-    last = product.tensor.rank - 1
+    matmul = c.op("matmul", left, right)
+    last = matmul.tensor.rank - 1
     dropped = [*([last - 1] if a.tensor.rank == 1 else []), *([last] if b.tensor.rank == 1 else [])]
-    return c.squeeze(product, *dropped)
+    return c.squeeze(matmul, *dropped)
 
 
 def _mm(c: Call, a: Value, b: Value) -> Value:
     if not a.tensor.dtype.is_float and a.tensor.dtype.bits < 32:
-        raise NoLowering("products of small integers")
+        raise NoLowering("matmuls of small integers")
     return c.op("matmul", a, b)
 
 
@@ -44,16 +44,16 @@ def _addmm(c: Call, addend: Value, a: Value, b: Value, beta: Scalar, alpha: Scal
     is_single = len(c.shape) < _BATCH
     if isinstance(alpha, int | float) and alpha == 0 and is_single:
         return c.expand(c.full_like(addend, 0) if beta == 0 else _scaled(c, addend, beta), c.shape)
-    product = _scaled(c, _matmul(c, a, b), alpha)
+    matmul = _scaled(c, _matmul(c, a, b), alpha)
     if isinstance(beta, int | float) and beta == 0:
-        return product
-    return c.op("add", product, _scaled(c, addend, beta))
+        return matmul
+    return c.op("add", matmul, _scaled(c, addend, beta))
 
 
 def _summed(c: Call, addend: Value, a: Value, b: Value, beta: Scalar, alpha: Scalar) -> Value:
-    """addbmm: the products of a batch, added up."""
-    products = _scaled(c, c.op("matmul", a, b), alpha)
-    total = c.op("reduce_sum", products, axes=(0,), keep_dims=False)
+    """addbmm: the matmuls of a batch, added up."""
+    matmuls = _scaled(c, c.op("matmul", a, b), alpha)
+    total = c.op("reduce_sum", matmuls, axes=(0,), keep_dims=False)
     return total if isinstance(beta, int | float) and beta == 0 else c.op("add", total, _scaled(c, addend, beta))
 
 
@@ -92,11 +92,11 @@ def _grouped(
 ) -> Value:
     """Rows of `a`, sorted by group, with a matrix for each group; or one matrix with one."""
     if bias is not None or c.dtype is not a.tensor.dtype:
-        raise NoLowering("grouped products in another dtype")
+        raise NoLowering("grouped matmuls in another dtype")
     if ends is None and a.tensor.rank == b.tensor.rank == 3:
         return c.op("matmul", a, b)
     if ends is None or (a.tensor.rank, b.tensor.rank) != (2, 3):
-        raise NoLowering("grouped products whose inner axis or columns are in groups")
+        raise NoLowering("grouped matmuls whose inner axis or columns are in groups")
     return c.op("grouped_matmul", a, b, ends)
 
 

@@ -1,4 +1,4 @@
-"""Products of fp8 with scales, of bytes, and with weights in bytes."""
+"""Matmuls of fp8 with scales, of bytes, and with weights in bytes."""
 
 from typing import Any
 
@@ -19,25 +19,25 @@ def _scaled_mm(
     result_scale: Value | None,
     *_: Any,
 ) -> Value:
-    """(a_scale * a) @ (b_scale * b) + bias, rounded once: factors that are dequantized into f32 are exact there."""
+    """(a_scale * a) @ (b_scale * b) + bias, rounded once: operands that are dequantized into f32 are exact there."""
     if result_scale is not None or c.dtype not in _RESULTS or a_scale.tensor.dtype is not DType.F32:
-        raise NoLowering("products of fp8 with results in fp8")
-    factors = [
-        _dequantized(c, factor, scale, axis) for axis, (factor, scale) in enumerate(((a, a_scale), (b, b_scale)))
+        raise NoLowering("matmuls of fp8 with results in fp8")
+    operands = [
+        _dequantized(c, operand, scale, axis) for axis, (operand, scale) in enumerate(((a, a_scale), (b, b_scale)))
     ]
-    product = c.op("matmul", *factors)
-    total = product if bias is None else c.op("add", product, c.cast(bias, DType.F32))
+    matmul = c.op("matmul", *operands)
+    total = matmul if bias is None else c.op("add", matmul, c.cast(bias, DType.F32))
     return c.cast(total, c.dtype)
 
 
-def _dequantized(c: Call, factor: Value, scale: Value, axis: int) -> Value:
-    """A factor whose scale is one number, or one for each row (`axis` 0) or column (1)."""
+def _dequantized(c: Call, operand: Value, scale: Value, axis: int) -> Value:
+    """An operand whose scale is one number, or one for each row (`axis` 0) or column (1)."""
     if all(size == 1 for size in scale.shape):
-        return c.op("dequantize_linear", factor, c.reshape(scale, ()), None, to=DType.F32)
-    size = factor.shape[axis]
+        return c.op("dequantize_linear", operand, c.reshape(scale, ()), None, to=DType.F32)
+    size = operand.shape[axis]
     if scale.tensor.rank != 2 or scale.shape[axis] != size or scale.shape[1 - axis] != 1:
-        raise NoLowering("products with a scale for each block")
-    return c.op("dequantize_linear", factor, c.reshape(scale, (size,)), None, to=DType.F32, axis=axis)
+        raise NoLowering("matmuls with a scale for each block")
+    return c.op("dequantize_linear", operand, c.reshape(scale, (size,)), None, to=DType.F32, axis=axis)
 
 
 def _int_mm(c: Call, a: Value, b: Value) -> Value:

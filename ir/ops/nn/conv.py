@@ -1,7 +1,7 @@
 """Convolutions: `conv`, `conv_transpose`, `col2im`. Tensors are `[N, C, D1, D2, ...]` with any number of spatial axes.
 
-Every product goes through BLAS: the windows are unfolded into a matrix `[C/groups * kernel, positions]` for each group.
-Copying them in one go is as fast as any other order of copies, and a batched product of unfolded windows also beats
+Every matmul goes through BLAS: the windows are unfolded into a matrix `[C/groups * kernel, positions]` for each group.
+Copying them in one go is as fast as any other order of copies, and a batched matmul of unfolded windows also beats
 shifted multiply-adds for depthwise kernels (1.5 to 2 times, at MobileNet's shapes). A 1x1 kernel with stride 1 needs
 no copy.
 """
@@ -157,8 +157,8 @@ def _multiply_windows(matrix: Array, windows: Array, result: Array, columns: Arr
                 (slice(first, first + images), *[slice(None)] * (1 + len(counts)), slice(start, start + rows))
             ]
             unfolded = np.ascontiguousarray(tile) if columns is None else _copied(tile, columns)
-            factors = unfolded.reshape(tile.shape[0], groups, inner, -1)
-            np.matmul(matrix, factors, out=flat[first : first + images, :, :, start * row : (start + rows) * row])
+            operand = unfolded.reshape(tile.shape[0], groups, inner, -1)
+            np.matmul(matrix, operand, out=flat[first : first + images, :, :, start * row : (start + rows) * row])
 
 
 def _copied(array: Array, memory: Array) -> Array:
@@ -273,8 +273,8 @@ def conv_transpose(
     result = np.empty((count, weight.shape[1] * groups, *sizes), dtype=flat.dtype)
     step = images_per_tile(groups * matrix.shape[1] * flat.shape[3] * flat.itemsize)
     for first in range(0, count, step):
-        products = np.matmul(matrix, flat[first : first + step])
-        columns = products.reshape(products.shape[0], result.shape[1], *kernel, *x.shape[2:])
+        matmuls = np.matmul(matrix, flat[first : first + step])
+        columns = matmuls.reshape(matmuls.shape[0], result.shape[1], *kernel, *x.shape[2:])
         result[first : first + step] = add_windows(columns, sizes, kernel, strides, pads, dilations)
     return _with_bias(result, bias).astype(x.dtype, copy=False)
 
@@ -331,7 +331,7 @@ OPS: tuple[Op, ...] = (
         attrs=CONV_ATTRS,
         infer=_conv_type,
         meaning=conv,
-        traits=Trait.PRODUCT | Trait.CONVOLUTION,
+        traits=Trait.ANCHOR | Trait.CONVOLUTION,
         flops=conv_flops,
     ),
     op(
@@ -341,7 +341,7 @@ OPS: tuple[Op, ...] = (
         attrs=(STRIDES, PADS, Attribute("output_padding", AttrKind.INTS), DILATIONS, GROUPS),
         infer=_conv_transpose_type,
         meaning=conv_transpose,
-        traits=Trait.PRODUCT | Trait.CONVOLUTION,
+        traits=Trait.ANCHOR | Trait.CONVOLUTION,
         flops=_conv_transpose_flops,
     ),
     op(

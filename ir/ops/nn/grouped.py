@@ -1,4 +1,4 @@
-"""Products of rows that are sorted by group, each group with a matrix of its own: the experts of a mixture."""
+"""Matmuls of rows that are sorted by group, each group with a matrix of its own: the experts of a mixture."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from .linear import accumulated
 def _grouped_matmul_type(a: TensorType, b: TensorType, ends: TensorType) -> TensorType:
     for ty, rank, name in ((a, 2, "a"), (b, 3, "b"), (ends, 1, "ends")):
         require_rank(ty, rank, f"{name} of grouped_matmul")
-    require_equal(a.dims[1], b.dims[1], "the inner sizes of a grouped product must be equal")
+    require_equal(a.dims[1], b.dims[1], "the inner sizes of a grouped matmul must be equal")
     require_equal(b.dims[0], ends.dims[0], "b and ends must have one entry for each group")
     return a.with_shape((a.dims[0], b.dims[2]))
 

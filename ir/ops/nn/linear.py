@@ -1,4 +1,4 @@
-"""Matrix products: `matmul`, `gemm`, `einsum`, and `det`. Floats below 32 bits are summed in f32 and rounded once."""
+"""Matmuls: `matmul`, `gemm`, `einsum`, and `det`. Floats below 32 bits are summed in f32 and rounded once."""
 
 import math
 import re
@@ -17,7 +17,7 @@ from ...types import DType, TensorType, Type
 from ..elementwise import is_small_float
 from ..rules import broadcast_shapes, require_rank
 
-_PRODUCT_DTYPES = FLOATS | {DType.U32, DType.U64, DType.I32, DType.I64}
+_MATMUL_DTYPES = FLOATS | {DType.U32, DType.U64, DType.I32, DType.I64}
 
 
 def accumulated(x: Array) -> Array:
@@ -29,7 +29,7 @@ def accumulated(x: Array) -> Array:
 
 
 def matmul_type(a: TensorType, b: TensorType, **_attrs: Any) -> TensorType:
-    """The type of a product of matrices, with leading axes broadcast and vectors as in NumPy."""
+    """The type of a matmul, with leading axes broadcast and vectors as in NumPy."""
     return a.with_shape(matmul_shape(a.dims, b.dims))
 
 
@@ -37,13 +37,13 @@ def matmul_shape(a: Sequence[Dim], b: Sequence[Dim]) -> tuple[Dim, ...]:
     """The shape of `matmul`. Raises `TypeRuleError` for a scalar operand, `ShapeError` for sizes that do not fit."""
     if not a or not b:
         raise TypeRuleError("matmul takes vectors and matrices, not scalars")
-    require_equal(a[-1], b[-2] if len(b) > 1 else b[0], "the inner sizes of a matrix product must be equal")
+    require_equal(a[-1], b[-2] if len(b) > 1 else b[0], "the inner sizes of a matmul must be equal")
     leading = broadcast_shapes(a[:-2], b[:-2])
     return (*leading, *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
 
 
 def matmul(a: Array, b: Array) -> Array:
-    """Product of matrices `[..., M, K]` and `[..., K, N]`, as `numpy.matmul` and ONNX MatMul.
+    """Matmul of `[..., M, K]` and `[..., K, N]`, as `numpy.matmul` and ONNX MatMul.
 
     Leading axes broadcast; a vector is a row on the left and a column on the right. Integers wrap.
     """
@@ -52,7 +52,7 @@ def matmul(a: Array, b: Array) -> Array:
 
 
 def multiply(a: Array, b: Array) -> Array:
-    """`numpy.matmul`, as one product where `b` is a single matrix."""
+    """`numpy.matmul`, as one matmul where `b` is a single matrix."""
     if b.ndim == 2 and a.ndim > 2:
         rows = a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
         return np.asarray(np.matmul(rows, b)).reshape(*a.shape[:-1], b.shape[1])
@@ -88,7 +88,7 @@ def _require_broadcasts(c: TensorType, shape: tuple[Dim, ...]) -> None:
         raise TypeRuleError(f"operand c of gemm must broadcast to rank 2, not {c}")
     for size, wanted in zip(c.dims[::-1], shape[::-1], strict=False):
         if size != 1:
-            require_equal(size, wanted, "operand c of gemm must broadcast to the product")
+            require_equal(size, wanted, "operand c of gemm must broadcast to a @ b")
 
 
 def gemm(a: Array, b: Array, c: Array | None, *, alpha: float, beta: float, trans_a: bool, trans_b: bool) -> Array:
@@ -227,16 +227,16 @@ OPS: tuple[Op, ...] = (
     op(
         "matmul",
         "a: T, b: T",
-        T=_PRODUCT_DTYPES,
+        T=_MATMUL_DTYPES,
         infer=matmul_type,
         meaning=matmul,
         flops=matmul_flops,
-        traits=Trait.PRODUCT | Trait.CONTRACTION,
+        traits=Trait.ANCHOR | Trait.CONTRACTION,
     ),
     op(
         "gemm",
         "a: T, b: T, c: T?",
-        T=_PRODUCT_DTYPES,
+        T=_MATMUL_DTYPES,
         attrs=(
             Attribute("alpha", AttrKind.FLOAT, 1.0),
             Attribute("beta", AttrKind.FLOAT, 1.0),
@@ -245,7 +245,7 @@ OPS: tuple[Op, ...] = (
         ),
         infer=_gemm_type,
         meaning=gemm,
-        traits=Trait.PRODUCT | Trait.CONTRACTION,
+        traits=Trait.ANCHOR | Trait.CONTRACTION,
         flops=_gemm_flops,
     ),
     op(

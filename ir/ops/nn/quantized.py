@@ -1,4 +1,4 @@
-"""Products of quantized tensors: `matmul_integer`, `qlinear_matmul`, `conv_integer`, `qlinear_conv`.
+"""Matmuls and convolutions of quantized tensors: `matmul_integer`, `qlinear_matmul`, `conv_integer`, `qlinear_conv`.
 
 A quantized tensor stands for `(x - zero_point) * scale`. Sums of products of 8-bit integers are exact: they are
 computed by BLAS in a float that holds them all (f32 up to 2**24, else f64), and wrap to 32 bits as ONNX allows.
@@ -92,14 +92,14 @@ def qlinear_matmul(
     y_scale: Array,
     y_zero: Array,
 ) -> Array:
-    """The product of quantized matrices, quantized again in the dtype of `y_zero`, as ONNX QLinearMatMul.
+    """The matmul of quantized matrices, quantized again in the dtype of `y_zero`, as ONNX QLinearMatMul.
 
     Parameters of `a` are scalars or one for each row, those of `b` scalars or one for each column.
     """
     dtype = _exact_float(a.shape[-1]) if a.dtype.kind in "iu" and b.dtype.kind in "iu" else np.float64
-    product = multiply(_centered(a, _per_row(a_zero), dtype), _centered(b, b_zero, dtype))
+    matmul = multiply(_centered(a, _per_row(a_zero), dtype), _centered(b, b_zero, dtype))
     a_scale, b_scale, y_scale = (scale.astype(np.float32) for scale in (_per_row(a_scale), b_scale, _per_row(y_scale)))
-    return _requantized(product, a_scale * b_scale / y_scale, _per_row(y_zero))
+    return _requantized(matmul, a_scale * b_scale / y_scale, _per_row(y_zero))
 
 
 def _requantized(exact: Array, scale: Array, zero: Array) -> Array:

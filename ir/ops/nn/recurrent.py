@@ -1,7 +1,7 @@
 """Recurrent cells over a sequence: lstm, gru, rnn, with the operands and attributes of the ONNX operators.
 
 Sequences are [T, B, I] (`layout` 0) or [B, T, I] (`layout` 1). The weights have a leading axis of D directions, 2 when
-`direction` is bidirectional, else 1. All steps of the sequence are projected by one product before the recurrence runs.
+`direction` is bidirectional, else 1. All steps of the sequence are projected by one matmul before the recurrence runs.
 """
 
 from collections.abc import Callable, Sequence
@@ -352,7 +352,7 @@ def gru(
     """Gated recurrent unit (ONNX GRU): gates in the order update, reset, hidden.
 
     `lengths` [B] are the steps of each sample that count. `clip` bounds what goes into every activation. With
-    `linear_before_reset` the reset gate applies after the hidden gate's product instead of before.
+    `linear_before_reset` the reset gate applies after the hidden gate's matmul instead of before.
     """
     given, hidden = _Settings(**settings), r.shape[2]
     sequence, functions = _Sequence.of(x, lengths, given), given.functions(_GRU)
@@ -385,9 +385,9 @@ def _gru_step_linear_first(r: Array, bias: Array, functions: Sequence[Activation
 
     def step(projected: Array, states: States) -> States:
         (h,) = states
-        product_h = h @ r.T + bias
-        update, reset = np.split(act(projected[:, :size] + product_h[:, :size]), 2, axis=1)
-        candidate = act_hidden(projected[:, size:] + reset * product_h[:, size:])
+        h_gates = h @ r.T + bias
+        update, reset = np.split(act(projected[:, :size] + h_gates[:, :size]), 2, axis=1)
+        candidate = act_hidden(projected[:, size:] + reset * h_gates[:, size:])
         return ((1 - update) * candidate + update * h,)
 
     return step

@@ -23,7 +23,7 @@ PADS = Attribute("pads", AttrKind.DIMS)
 DILATIONS = Attribute("dilations", AttrKind.INTS)
 
 TILE_BYTES = 16 << 20
-"""How much memory the unfolded windows of one matrix product may take; from 2 MiB on, more is not faster."""
+"""How much memory the unfolded windows of one matmul may take; from 2 MiB on, more is not faster."""
 
 
 def check_windows(

@@ -1,6 +1,6 @@
-"""The scores of attention, read from the operand of the softmax down to the product of queries and keys.
+"""The scores of attention, read from the operand of the softmax down to the matmul of queries and keys.
 
-On the way stand, in any order that makes sense: factors on the scores or on either operand of the product (also after a
+On the way stand, in any order that makes sense: factors on the scores or on either operand of the matmul (also after a
 mask that no factor changes), a soft cap, added masks, masks by `where`, casts to a wider float and back, and reshapes
 that join or part batch and heads.
 """
@@ -92,7 +92,7 @@ def factor_of(value: Value) -> tuple[Value, float] | None:
     return None
 
 
-def _product(node: Node) -> Scores | None:
+def _matmul(node: Node) -> Scores | None:
     q, keys = node.operands
     return Scores(q, keys) if q.tensor.rank == keys.tensor.rank and q.tensor.rank in (3, 4) else None
 
@@ -115,7 +115,7 @@ def _hides_for_good(masks: tuple[ScoreMask, ...]) -> bool:
 def _may_come_after(masks: tuple[ScoreMask, ...], factor: float) -> bool:
     """Whether masks before a factor do the same after it.
 
-    One mask does whose hidden keys count for nothing both times, and that leaves other scores as they are. The product
+    One mask does whose hidden keys count for nothing both times, and that leaves other scores as they are. The matmul
     must not reach -inf where the mask is finite: a query that sees no key would get NaN.
     """
     if not masks:
@@ -197,7 +197,7 @@ def _reshaped(node: Node) -> Scores | None:
 
 
 _READERS = {
-    "matmul": _product,
+    "matmul": _matmul,
     "mul": _scaled,
     "div": _scaled,
     "add": _added,

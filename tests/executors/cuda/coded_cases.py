@@ -1,4 +1,4 @@
-"""Products of few rows with weights in codes: graphs, inputs, and what they give in f64."""
+"""Matmuls of few rows with weights in codes: graphs, inputs, and what they give in f64."""
 
 from dataclasses import dataclass
 
@@ -11,14 +11,14 @@ from capgraph.ir.types import DType, TensorType
 from capgraph.passes.framework.pipeline import Pipeline
 from capgraph.passes.fuse.fuse import Fuse
 
-from tests.executors.cuda.product_cases import drawn
+from tests.executors.cuda.matmul_cases import drawn
 from tests.executors.cuda.solving import Setting, constant, setting
 
 EPSILON, ONE = 0.25, Chip(multiprocessors=1)
 
 
 @dataclass(frozen=True)
-class CodedProduct:
+class CodedMatmul:
     """x [1, rows, inner] times a weight in `codes`, x + r behind it; with a norm before it, or as a gated pair.
 
     A scale is of the whole weight (`block` -1), of each column (0), or of so many numbers of a column. `is_turned`: it
@@ -94,7 +94,7 @@ class CodedProduct:
     def setting(self) -> Setting:
         """Its step with memory."""
         graph = self.graph()
-        fuse = Fuse(normed_rows=4, paired_products=True, scaled_operands=True)
+        fuse = Fuse(normed_rows=4, paired_matmuls=True, scaled_operands=True)
         Pipeline(((fuse,),)).run(graph, check="none")
         inputs = {"x": self.x, **({"r": self.residual} if self.kind == "plain" else {})}
         return setting(graph, inputs, chip=self.chip)
@@ -110,11 +110,11 @@ class CodedProduct:
             x = x - x.mean(-1, keepdims=True) if self.is_centered else x
             x = x / np.sqrt((x * x).mean(-1, keepdims=True) + EPSILON) * gain
             x = x + bias if self.is_centered else x
-        first, size = self._product(x, 1)
+        first, size = self._matmul(x, 1)
         unit = float({DType.F16: 2.0**-11, DType.BF16: 2.0**-8, DType.F32: 2.0**-23}[self.dtype])
         relative = 2.0**-18 + (unit / 2 if self.kind != "plain" and self.dtype is not DType.F32 else 0)
         if self.kind == "paired":
-            second, other = self._product(x, 5)
+            second, other = self._matmul(x, 5)
             silu = first / (1 + np.exp(-first))
             value = silu * second
             sums = relative * (1.2 * size * np.abs(second) + other * np.abs(silu))
@@ -123,7 +123,7 @@ class CodedProduct:
             sums = relative * size
         return value, np.asarray(unit * np.abs(value) + sums + 1e-6)
 
-    def _product(self, x: Array, seed: int) -> tuple[Array, Array]:
+    def _matmul(self, x: Array, seed: int) -> tuple[Array, Array]:
         codes, scales, zero = (each if each is None else each.astype(np.float64) for each in self.weight(seed))
         assert codes is not None
         assert scales is not None
@@ -146,26 +146,26 @@ def drawn_codes(shape: tuple[int, ...], dtype: DType, seed: int) -> Array:
 I4, U4, I8, U8, E4M3, E5M2 = DType.I4, DType.U4, DType.I8, DType.U8, DType.F8E4M3FN, DType.F8E5M2
 
 CASES = (
-    CodedProduct(I8),
-    CodedProduct(I8, 1040, 13, -1, dtype=DType.F32),
-    CodedProduct(U8, 544, block=32, dtype=DType.F32, has_zero=True),
-    CodedProduct(I8, 4096, 9, 128, scales=DType.BF16),
-    CodedProduct(I8, kind="paired", is_turned=True, scales=DType.F16),
-    CodedProduct(E4M3),
-    CodedProduct(E4M3, 2064, kind="normed", rows=4, dtype=DType.F16),
-    CodedProduct(E5M2, block=-1, dtype=DType.F16),
-    CodedProduct(I4, block=128),
-    CodedProduct(I4, 96, 9, rows=4),
-    CodedProduct(I4, 1024, 33, 128, rows=3, kind="normed", is_turned=True, scales=DType.BF16),
-    CodedProduct(I4, 1024, 33, 128, kind="paired", is_turned=True),
-    CodedProduct(U4, 1024, 30, 64, rows=2, kind="paired", is_turned=True, has_zero=True, scales=DType.F16),
-    CodedProduct(U4, block=32, has_zero=True, dtype=DType.F32),
-    CodedProduct(U4, has_zero=True),
-    CodedProduct(I4, 1152, 37, 128, rows=2, kind="normed", dtype=DType.F16),
-    CodedProduct(I8, 4160, 21, kind="paired", is_turned=True, rows=3),
-    CodedProduct(U8, 512, 24, 256, has_zero=True, rows=2, kind="normed"),
-    CodedProduct(I8, 1040, 13, kind="normed", is_centered=True, rows=2),
-    CodedProduct(I4, 1024, 33, 128, kind="paired", is_centered=True),
-    CodedProduct(U8, block=32, kind="normed", is_centered=True, has_zero=True, dtype=DType.F32),
+    CodedMatmul(I8),
+    CodedMatmul(I8, 1040, 13, -1, dtype=DType.F32),
+    CodedMatmul(U8, 544, block=32, dtype=DType.F32, has_zero=True),
+    CodedMatmul(I8, 4096, 9, 128, scales=DType.BF16),
+    CodedMatmul(I8, kind="paired", is_turned=True, scales=DType.F16),
+    CodedMatmul(E4M3),
+    CodedMatmul(E4M3, 2064, kind="normed", rows=4, dtype=DType.F16),
+    CodedMatmul(E5M2, block=-1, dtype=DType.F16),
+    CodedMatmul(I4, block=128),
+    CodedMatmul(I4, 96, 9, rows=4),
+    CodedMatmul(I4, 1024, 33, 128, rows=3, kind="normed", is_turned=True, scales=DType.BF16),
+    CodedMatmul(I4, 1024, 33, 128, kind="paired", is_turned=True),
+    CodedMatmul(U4, 1024, 30, 64, rows=2, kind="paired", is_turned=True, has_zero=True, scales=DType.F16),
+    CodedMatmul(U4, block=32, has_zero=True, dtype=DType.F32),
+    CodedMatmul(U4, has_zero=True),
+    CodedMatmul(I4, 1152, 37, 128, rows=2, kind="normed", dtype=DType.F16),
+    CodedMatmul(I8, 4160, 21, kind="paired", is_turned=True, rows=3),
+    CodedMatmul(U8, 512, 24, 256, has_zero=True, rows=2, kind="normed"),
+    CodedMatmul(I8, 1040, 13, kind="normed", is_centered=True, rows=2),
+    CodedMatmul(I4, 1024, 33, 128, kind="paired", is_centered=True),
+    CodedMatmul(U8, block=32, kind="normed", is_centered=True, has_zero=True, dtype=DType.F32),
 )
 """Every kind of codes with every granularity and prologue, sizes that end within a piece of work."""

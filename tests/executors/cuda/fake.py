@@ -364,7 +364,7 @@ def _seen(view: View | None, addresses: Mapping[str, int], role: str) -> Array |
 
 @contextmanager
 def meanings() -> Iterator[None]:
-    """Within it, every op has the one way of `through_meaning`."""
+    """Within it, every op has the one candidate, of `through_meaning`."""
     with patch.object(lowering, "families_of", lambda _op: (through_meaning,)):
         yield
 

@@ -43,19 +43,19 @@ class Case:
     def arrays(self) -> dict[str, Array]:
         """The operands by name."""
         rng = np.random.default_rng(self.seed)
-        gates, ways = GATES[self.op], 2 if self.options.get("direction") == "bidirectional" else 1
+        gates, directions = GATES[self.op], 2 if self.options.get("direction") == "bidirectional" else 1
         is_sample_first = bool(self.options.get("layout"))
-        state = (self.batch, ways, self.hidden) if is_sample_first else (ways, self.batch, self.hidden)
+        state = (self.batch, directions, self.hidden) if is_sample_first else (directions, self.batch, self.hidden)
         shapes = {
             "x": (self.batch, self.steps, self.features)
             if is_sample_first
             else (self.steps, self.batch, self.features),
-            "w": (ways, gates * self.hidden, self.features),
-            "r": (ways, gates * self.hidden, self.hidden),
-            "b": (ways, 2 * gates * self.hidden),
+            "w": (directions, gates * self.hidden, self.features),
+            "r": (directions, gates * self.hidden, self.hidden),
+            "b": (directions, 2 * gates * self.hidden),
             "initial_h": state,
             "initial_c": state,
-            "peepholes": (ways, 3 * self.hidden),
+            "peepholes": (directions, 3 * self.hidden),
         }
         kind = DType(self.dtype).numpy
         scales = {"w": self.weight_scale, "r": self.weight_scale}

@@ -1,4 +1,4 @@
-"""Products of fp8 and i8 with scales: graphs, inputs, and what they give in f64."""
+"""Matmuls of fp8 and i8 with scales: graphs, inputs, and what they give in f64."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ HOPPER = Chip(90)
 
 
 @dataclass(frozen=True)
-class Product:
-    """`tail` of (a_scale * a) @ (b_scale * b) in the dtype `to`, a [*rows, inner] and b [inner, columns].
+class Matmul:
+    """`epilogue` of (a_scale * a) @ (b_scale * b) in the dtype `to`, a [*rows, inner] and b [inner, columns].
 
     With `is_turned` b is stored as [columns, inner]. A gemm has the bias by itself. `by_row` and `by_column` give each
     row of a, of which there is one axis, and each column of b a scale.
@@ -30,7 +30,7 @@ class Product:
     columns: int = 48
     dtypes: tuple[DType, DType] = (E4M3, E4M3)
     to: DType = DType.F16
-    tail: tuple[str, ...] = ()
+    epilogue: tuple[str, ...] = ()
     scale_dtype: DType = DType.F32
     has_constant_scales: bool = False
     has_constant_weight: bool = True
@@ -44,7 +44,7 @@ class Product:
 
     @property
     def contents(self) -> dict[str, Array]:
-        """Everything that it may be computed from, by name; equal products have equal contents."""
+        """Everything that it may be computed from, by name; equal matmuls have equal contents."""
         shapes = {"a": (*self.rows, self.inner), "b": (self.inner, self.columns)}
         found = {name: codes(shape, dtype, 0) for (name, shape), dtype in zip(shapes.items(), self.dtypes, strict=True)}
         random = np.random.default_rng(2)
@@ -80,23 +80,23 @@ def codes(shape: Sequence[int], dtype: DType, seed: int) -> Array:
 
 
 class _Making:
-    def __init__(self, product: Product) -> None:
-        self.product = product
-        self.contents = product.contents
+    def __init__(self, matmul: Matmul) -> None:
+        self.matmul = matmul
+        self.contents = matmul.contents
         self.made = Graph()
 
     def graph(self) -> Graph:
-        product = self.product
+        matmul = self.matmul
         x = self._scaled("a", self.contents["a"], is_constant=False)
-        weight = np.ascontiguousarray(self.contents["b"].T) if product.is_turned else self.contents["b"]
-        w = self._scaled("b", weight, is_constant=product.has_constant_weight)
-        if product.op == "gemm":
-            attrs = {"alpha": 1.0, "beta": 1.0, "trans_b": product.is_turned}
+        weight = np.ascontiguousarray(self.contents["b"].T) if matmul.is_turned else self.contents["b"]
+        w = self._scaled("b", weight, is_constant=matmul.has_constant_weight)
+        if matmul.op == "gemm":
+            attrs = {"alpha": 1.0, "beta": 1.0, "trans_b": matmul.is_turned}
             value = self.made.append(native("gemm"), [x, w, self._constant("bias")], attrs).output
         else:
-            turned = self.made.append(native("transpose"), [w], {"perm": (1, 0)}).output if product.is_turned else w
+            turned = self.made.append(native("transpose"), [w], {"perm": (1, 0)}).output if matmul.is_turned else w
             value = self.made.append(native("matmul"), [x, turned]).output
-        for name in product.tail:
+        for name in matmul.epilogue:
             value = self._followed(value, name)
         self.made.set_outputs([value])
         return self.made
@@ -104,9 +104,9 @@ class _Making:
     def _scaled(self, name: str, content: Array, *, is_constant: bool) -> Value:
         value = constant(self.made, content) if is_constant else self._input(name, content)
         scale = f"{name}_scale"
-        factor = self._constant(scale) if self.product.has_constant_scales else self._input(scale, self.contents[scale])
-        axis = 1 if name == "b" and not self.product.is_turned else 0
-        attrs = {"to": self.product.to, "axis": axis}
+        factor = self._constant(scale) if self.matmul.has_constant_scales else self._input(scale, self.contents[scale])
+        axis = 1 if name == "b" and not self.matmul.is_turned else 0
+        attrs = {"to": self.matmul.to, "axis": axis}
         return self.made.append(native("dequantize_linear"), [value, factor, None], attrs).output
 
     def _followed(self, value: Value, name: str) -> Value:
@@ -129,24 +129,24 @@ class Exact:
     """A result in f64, and the sum of magnitudes of all that is added on the way to each element."""
 
     value: Array
-    product_magnitude: Array
+    matmul_magnitude: Array
     magnitude: Array
 
 
-def exact(product: Product) -> Exact:
-    """What a product gives in f64, from the numbers of 8 bits."""
-    contents = {name: content.astype(np.float64) for name, content in product.contents.items()}
+def exact(matmul: Matmul) -> Exact:
+    """What a matmul gives in f64, from the numbers of 8 bits."""
+    contents = {name: content.astype(np.float64) for name, content in matmul.contents.items()}
     scale = contents["a_scale"].reshape(-1, *[1] * contents["a_scale"].ndim) * contents["b_scale"]
     value = scale * (contents["a"] @ contents["b"])
-    product_magnitude = scale * (np.abs(contents["a"]) @ np.abs(contents["b"]))
+    matmul_magnitude = scale * (np.abs(contents["a"]) @ np.abs(contents["b"]))
     magnitude = np.abs(value)
-    for name in (*(("bias",) if product.op == "gemm" else ()), *product.tail):
+    for name in (*(("bias",) if matmul.op == "gemm" else ()), *matmul.epilogue):
         if name in ("bias", "residual"):
             added = contents["bias" if name == "bias" else "r"]
             value, magnitude = value + added, magnitude + np.abs(added)
         else:
             value = _activated(name, value)
-    return Exact(value, product_magnitude, magnitude)
+    return Exact(value, matmul_magnitude, magnitude)
 
 
 def _activated(name: str, x: Array) -> Array:
@@ -163,8 +163,8 @@ _STEEPEST = 1.2
 """The steepest slope of an activation: 1.13 for GELU, 1.1 for SiLU."""
 
 
-def allowed(product: Product, found: Exact, way: str) -> Array:
-    """How far a way may be from the exact result.
+def allowed(matmul: Matmul, found: Exact, candidate: str) -> Array:
+    """How far a candidate may be from the exact result.
 
     Tensor cores of Hopper add 32 products of fp8 to the sum so far with 13 bits behind the leading one of the largest
     of them, and go on in f32 after 128. That is an error of at most 132 * 2**-14 of the largest number on the way in
@@ -172,13 +172,13 @@ def allowed(product: Product, found: Exact, way: str) -> Array:
     all. Factors that are dequantized first are rounded once each (f32: to TF32, where that is allowed), and added in
     f32. Behind the sum there are up to four roundings of what is there.
     """
-    unit = _ROUNDING[product.to]
-    if way.startswith("fp8"):
+    unit = _ROUNDING[matmul.to]
+    if candidate.startswith("fp8"):
         relative = _TENSOR_CORES
-    elif way.startswith("bytes"):
+    elif candidate.startswith("bytes"):
         relative = 4 * 2.0**-24
     else:
-        factors = 2.0**-11 if product.to is DType.F32 and product.tf32 else unit
-        relative = 2 * factors + product.inner * 2.0**-24
+        operands = 2.0**-11 if matmul.to is DType.F32 and matmul.tf32 else unit
+        relative = 2 * operands + matmul.inner * 2.0**-24
     behind = 4 * unit * found.magnitude + 2.0**-20 * found.magnitude
-    return np.asarray(_STEEPEST * (relative * found.product_magnitude + behind))
+    return np.asarray(_STEEPEST * (relative * found.matmul_magnitude + behind))

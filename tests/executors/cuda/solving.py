@@ -121,7 +121,7 @@ def _solve_matmul(problem: MatmulProblem, arguments: Mapping[str, Argument], mem
 
 
 def _check_bytes(problem: MatmulProblem, arguments: Mapping[str, Argument]) -> None:
-    """What cuBLASLt asks of products in i8 and fp8.
+    """What cuBLASLt asks of matmuls in i8 and fp8.
 
     https://docs.nvidia.com/cuda/cublas/#cublasltmatmul
     """

@@ -1,4 +1,4 @@
-"""What one task has become serves those that are like it: the ways are those of lowering each by itself."""
+"""What one task has become serves those that are like it: the candidates are those of lowering each by itself."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -61,15 +61,15 @@ def layers(count: int) -> Graph:
 
 
 @pytest.mark.parametrize("make", [lambda: layers(3), lambda: model_graph("bert", "f16")], ids=["weights", "bert"])
-def test_the_ways_are_those_of_each_step_by_itself(make: Callable[[], Graph]) -> None:
+def test_the_candidates_are_those_of_each_step_by_itself(make: Callable[[], Graph]) -> None:
     graph = make()
     pipeline_for(2, "cuda").run(graph, check="none")
     sizes = sizes_of(graph)
-    plan, ways = lowered(graph, sizes)
+    plan, steps = lowered(graph, sizes)
     with patch.object(Alike, "candidates", each_by_itself):
         other, wanted = lowered(graph, sizes)
     assert plan.buffers == other.buffers
-    assert [each.candidates for each in ways] == [each.candidates for each in wanted]
+    assert [each.candidates for each in steps] == [each.candidates for each in wanted]
 
 
 def test_equal_layers_are_lowered_once() -> None:

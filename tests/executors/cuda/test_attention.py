@@ -1,4 +1,4 @@
-"""Attention: which way is first for which sizes, what operands look like to kernels, and that these compile."""
+"""Attention: which candidate is first for which sizes, what operands look like to kernels, and that these compile."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -269,9 +269,9 @@ def test_halves_of_any_size_and_place_on_tensor_cores(
     size: int, layout: Layout | None, dtype: DType, tmp_path: Path
 ) -> None:
     made = attended(2, 2, 5, size, keys=40, dtype=dtype, causal=True, lengths=np.array([40, 7]), layout=layout)
-    way = next(lower_attention(made.task))
-    assert way.name.startswith("tensor-cores")
-    (found,) = made.found(way, tmp_path)
+    candidate = next(lower_attention(made.task))
+    assert candidate.name.startswith("tensor-cores")
+    (found,) = made.found(candidate, tmp_path)
     far = np.abs(found.astype(np.float32) - made.expected[0].astype(np.float32)).max()
     assert far < (2e-3 if dtype is DType.F16 else 2e-2)
     assert is_kept_apart(made)
@@ -281,17 +281,17 @@ def test_halves_of_any_size_and_place_on_tensor_cores(
 def test_halves_on_tensor_cores_emulated(options: dict[str, Any], tmp_path: Path) -> None:
     made = attended(2, 4, 5, 12, keys=40, **options)
     first, *_, last, _ = lower_attention(made.task)
-    for way in (first, last):
-        assert way.name.startswith("tensor-cores")
-        (found,) = made.found(way, tmp_path)
+    for candidate in (first, last):
+        assert candidate.name.startswith("tensor-cores")
+        (found,) = made.found(candidate, tmp_path)
         assert np.allclose(found, made.expected[0], atol=2e-3)
 
 
 def test_halves_by_warps_with_rows_of_their_own(tmp_path: Path) -> None:
     made = attended(1, 2, 70, 20, keys=75, causal=True, chip=Chip(multiprocessors=1))
-    way = next(lower_attention(made.task))
-    assert way.name == "tensor-cores-4x1x1"
-    (found,) = made.found(way, tmp_path)
+    candidate = next(lower_attention(made.task))
+    assert candidate.name == "tensor-cores-4x1x1"
+    (found,) = made.found(candidate, tmp_path)
     assert np.allclose(found, made.expected[0], atol=2e-3)
 
 
@@ -326,9 +326,9 @@ def test_only_what_needs_it_is_copied_for_the_library(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("size", "layout"), PLACES)
 def test_single_precision_of_any_size_and_place(size: int, layout: Layout | None, tmp_path: Path) -> None:
     made = attended(2, 2, 5, size, keys=40, dtype=DType.F32, layout=layout, lengths=np.array([40, 7]))
-    way = next(lower_attention(made.task))
-    assert way.name.startswith("tensor-cores-f32")
-    (found,) = made.found(way, tmp_path)
+    candidate = next(lower_attention(made.task))
+    assert candidate.name.startswith("tensor-cores-f32")
+    (found,) = made.found(candidate, tmp_path)
     assert np.allclose(found, made.expected[0], atol=2e-6)
     assert is_kept_apart(made)
 
@@ -344,9 +344,9 @@ def test_single_precision_on_tensor_cores_emulated(options: dict[str, Any], size
 def test_single_precision_by_many_blocks(size: int, few: str, many: str, tmp_path: Path) -> None:
     assert names(attended(1, 2, 70, size, keys=75, dtype=DType.F32))[0] == f"tensor-cores-f32-{few}"
     made = attended(1, 2, 70, size, keys=75, causal=True, dtype=DType.F32, chip=Chip(multiprocessors=2))
-    way = next(lower_attention(made.task))
-    (found,) = made.found(way, tmp_path)
-    assert way.name == f"tensor-cores-f32-{many}"
+    candidate = next(lower_attention(made.task))
+    (found,) = made.found(candidate, tmp_path)
+    assert candidate.name == f"tensor-cores-f32-{many}"
     assert np.allclose(found, made.expected[0], atol=2e-6)
 
 
@@ -389,7 +389,7 @@ def test_tiles_of_single_precision_and_one_product_where_tf32_is_allowed(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("way", "size"),
+    ("candidate", "size"),
     [
         ("tensor-cores-f32-64x32", 16),
         ("tensor-cores-f32-128x32", 16),
@@ -397,9 +397,9 @@ def test_tiles_of_single_precision_and_one_product_where_tf32_is_allowed(tmp_pat
         ("multiply-adds", 16),
     ],
 )
-def test_single_precision_errs_as_numpys_over_many_keys(way: str, size: int, tmp_path: Path) -> None:
+def test_single_precision_errs_as_numpys_over_many_keys(candidate: str, size: int, tmp_path: Path) -> None:
     made = attended(1, 1, 16, size, keys=192, dtype=DType.F32)
-    (found,) = made.found(next(each for each in lower_attention(made.task) if each.name == way), tmp_path)
+    (found,) = made.found(next(each for each in lower_attention(made.task) if each.name == candidate), tmp_path)
     wide = [None if each is None else each.astype(np.float64) for each in made.operands()]
     exact = made.task.node.op.meaning(*wide, **made.task.node.attrs.as_kwargs())
     error, usual = (np.linalg.norm(each - exact) for each in (found, made.expected[0]))

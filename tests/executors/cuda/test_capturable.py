@@ -24,7 +24,7 @@ FOUND = frozenset({"compress", "non_max_suppression", "non_zero", "unique"})
 
 
 def is_recordable(graph: Graph, seed: int) -> bool:
-    """Whether every step of a graph has a way without the host."""
+    """Whether every step of a graph has a candidate without the host."""
     sizes, _ = random_inputs(graph, seed)
     plan = make_plan(graph, sizes, CUDA, PlanPolicy(lowering=Lowering(scratch=BACKEND.scratch_bytes)))
     first = [each.candidates[0] for each in BACKEND.lower(plan) if each.candidates]
@@ -89,8 +89,8 @@ def test_regions_that_hand_on_an_operand_of_another_shape(handed_on: str) -> Non
           %r: f32[4] = reduce_max(%q) {{axes = [1], keep_dims = false}}
           return %r, %p
         }}""")
-    (ways,) = BACKEND.lower(make_plan(graph, {}, CUDA, PlanPolicy(lowering=Lowering(scratch=BACKEND.scratch_bytes))))
-    assert ways.candidates[0].name == "stepwise"  # one kernel runs over the rows of one shape
+    (step,) = BACKEND.lower(make_plan(graph, {}, CUDA, PlanPolicy(lowering=Lowering(scratch=BACKEND.scratch_bytes))))
+    assert step.candidates[0].name == "stepwise"  # one kernel runs over the rows of one shape
 
 
 def test_elementwise_regions_whose_results_differ_in_shape() -> None:
@@ -104,5 +104,5 @@ def test_elementwise_regions_whose_results_differ_in_shape() -> None:
           %t: u8[3] = clip(%q, %r, %r)
           return %t, %s
         }""")
-    (ways,) = BACKEND.lower(make_plan(graph, {}, CUDA, PlanPolicy(lowering=Lowering(scratch=BACKEND.scratch_bytes))))
-    assert ways.candidates[0].name == "stepwise"
+    (step,) = BACKEND.lower(make_plan(graph, {}, CUDA, PlanPolicy(lowering=Lowering(scratch=BACKEND.scratch_bytes))))
+    assert step.candidates[0].name == "stepwise"

@@ -35,7 +35,7 @@ def as_image(array: Array) -> Array:
 def convolution(
     x: Sequence[int],
     w: Sequence[int],
-    *tail: str,
+    *epilogue: str,
     dtype: DType = DType.F32,
     is_transposed: bool = False,
     layout: Layout = as_image,
@@ -56,7 +56,7 @@ def convolution(
         given.setdefault("output_padding", [0] * axes)
     graph, inputs = Graph(), {"x": drawn(x, dtype)}
     channels = w[1] * given.get("groups", 1) if is_transposed else w[0]
-    bias = constant(graph, drawn((channels,), dtype, 2)) if "bias" in tail else None
+    bias = constant(graph, drawn((channels,), dtype, 2)) if "bias" in epilogue else None
     weight = drawn(w, dtype, 1)
     for name, (place, number) in (odd or {}).items():
         {"x": inputs["x"], "w": weight}[name][place] = number
@@ -67,7 +67,7 @@ def convolution(
     operands = [image, given_weight, bias]
     value = graph.append(native("conv_transpose" if is_transposed else "conv"), operands, given, names=["y"]).output
     layouts = {"x": layout}
-    for index, name in enumerate(tail):
+    for index, name in enumerate(epilogue):
         if name in ("residual", "gate"):
             inputs[f"r{index}"] = drawn([int(dim) for dim in value.shape], dtype, 3)
             layouts[f"r{index}"] = layout
@@ -145,18 +145,20 @@ def test_a_transposed_convolution_of_one_axis_is_the_librarys() -> None:
 
 
 @pytest.mark.parametrize("x", [(3, 8, 5, 7), (2, 8, 6), (1, 8, 4, 4)])
-@pytest.mark.parametrize("tail", [(), ("bias",), ("bias", "relu")])
-def test_windows_of_one_element_in_rows_are_a_product(
-    x: tuple[int, ...], tail: tuple[str, ...], tmp_path: Path
+@pytest.mark.parametrize("epilogue", [(), ("bias",), ("bias", "relu")])
+def test_windows_of_one_element_in_rows_are_a_matmul(
+    x: tuple[int, ...], epilogue: tuple[str, ...], tmp_path: Path
 ) -> None:
-    made = convolution(x, (5, 8, *(1 for _ in x[2:])), *tail, layout=np.ascontiguousarray, pads=[0] * 2 * (len(x) - 2))
+    made = convolution(
+        x, (5, 8, *(1 for _ in x[2:])), *epilogue, layout=np.ascontiguousarray, pads=[0] * 2 * (len(x) - 2)
+    )
     candidate = next(each for each in lower_convolution(made.task) if each.name.startswith("product"))
     (found,) = made.found(candidate, tmp_path)
     assert np.allclose(found, made.expected[0], rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(
-    "tail",
+    "epilogue",
     [
         ("relu",),
         ("bias", "relu"),
@@ -167,8 +169,8 @@ def test_windows_of_one_element_in_rows_are_a_product(
         ("bias", "leaky_relu", "residual"),
     ],
 )
-def test_what_follows_is_part_of_the_call(tail: tuple[str, ...]) -> None:
-    made = convolution((1, 8, 5, 5), (8, 8, 3, 3), *tail)
+def test_what_follows_is_part_of_the_call(epilogue: tuple[str, ...]) -> None:
+    made = convolution((1, 8, 5, 5), (8, 8, 3, 3), *epilogue)
     candidate = by_cudnn(made)
     assert len(candidate.launches) == 1
     assert is_right(made, candidate)
@@ -303,8 +305,14 @@ def test_own_kernels_compile(chip: Chip) -> None:
         convolution((1, 4, 5, 6), (4, 3, 3, 3), "bias", is_transposed=True, groups=2, strides=[2, 1], chip=chip),
         convolution((1, 4, 12), (4, 4, 3), "bias", dtype=DType.F64, chip=chip),
         convolution((1, 4, 5, 6, 7), (4, 4, 3, 3, 3), "relu", chip=chip),
-        *(convolution(x, w, *tail, dtype=DType.F16, chip=chip, **options) for x, w, tail, options in FEW_OUTPUTS),
-        *(convolution(x, w, *tail, dtype=DType.BF16, chip=chip, **options) for x, w, tail, options in FEW_INPUTS),
+        *(
+            convolution(x, w, *epilogue, dtype=DType.F16, chip=chip, **options)
+            for x, w, epilogue, options in FEW_OUTPUTS
+        ),
+        *(
+            convolution(x, w, *epilogue, dtype=DType.BF16, chip=chip, **options)
+            for x, w, epilogue, options in FEW_INPUTS
+        ),
         convolution((8, 64, 256, 256), (3, 64, 3, 3), "bias", dtype=DType.F16, result=row_major, chip=chip),
         convolution((8, 3, 256, 256), (64, 3, 3, 3), "bias", dtype=DType.F16, chip=chip),
     ]
@@ -322,7 +330,7 @@ def emulated(made: Setting, name: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("x", "w", "tail", "attrs"),
+    ("x", "w", "epilogue", "attrs"),
     [
         (
             (2, 6, 7, 5),
@@ -340,9 +348,14 @@ def emulated(made: Setting, name: str, folder: Path) -> None:
 )
 @pytest.mark.parametrize("layout", [as_image, lambda x: x], ids=["channels-last", "row-major"])
 def test_gathered_windows(
-    x: tuple[int, ...], w: tuple[int, ...], tail: tuple[str, ...], attrs: dict[str, Any], layout: Layout, tmp_path: Path
+    x: tuple[int, ...],
+    w: tuple[int, ...],
+    epilogue: tuple[str, ...],
+    attrs: dict[str, Any],
+    layout: Layout,
+    tmp_path: Path,
 ) -> None:
-    emulated(convolution(x, w, *tail, layout=layout, **attrs), "gathered", tmp_path)
+    emulated(convolution(x, w, *epilogue, layout=layout, **attrs), "gathered", tmp_path)
 
 
 @pytest.mark.parametrize("w", [(16, 128, 3, 3), (128, 16, 3, 3)])
@@ -386,19 +399,29 @@ def in_halves(made: Setting, name: str, folder: Path) -> bool:
 
 
 @pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])
-@pytest.mark.parametrize(("x", "w", "tail", "options"), FEW_OUTPUTS)
+@pytest.mark.parametrize(("x", "w", "epilogue", "options"), FEW_OUTPUTS)
 def test_few_channels_of_a_result(
-    x: tuple[int, ...], w: tuple[int, ...], tail: tuple[str, ...], options: dict[str, Any], dtype: DType, tmp_path: Path
+    x: tuple[int, ...],
+    w: tuple[int, ...],
+    epilogue: tuple[str, ...],
+    options: dict[str, Any],
+    dtype: DType,
+    tmp_path: Path,
 ) -> None:
-    assert in_halves(convolution(x, w, *tail, dtype=dtype, **options), "few-outputs", tmp_path)
+    assert in_halves(convolution(x, w, *epilogue, dtype=dtype, **options), "few-outputs", tmp_path)
 
 
 @pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])
-@pytest.mark.parametrize(("x", "w", "tail", "options"), FEW_INPUTS)
+@pytest.mark.parametrize(("x", "w", "epilogue", "options"), FEW_INPUTS)
 def test_few_channels_of_an_image(
-    x: tuple[int, ...], w: tuple[int, ...], tail: tuple[str, ...], options: dict[str, Any], dtype: DType, tmp_path: Path
+    x: tuple[int, ...],
+    w: tuple[int, ...],
+    epilogue: tuple[str, ...],
+    options: dict[str, Any],
+    dtype: DType,
+    tmp_path: Path,
 ) -> None:
-    made = convolution(x, w, *tail, dtype=dtype, **options)
+    made = convolution(x, w, *epilogue, dtype=dtype, **options)
     assert in_halves(made, "few-inputs", tmp_path)
 
 
@@ -543,8 +566,8 @@ def test_any_convolution_is_the_librarys_problem(data: st.DataObject) -> None:
             data.draw(st.integers(0, max(stride, apart) - 1)) for stride, apart in zip(strides, dilations, strict=True)
         ]
     weight = (channels, per_group, *taps) if is_transposed else (per_group * groups, channels // groups, *taps)
-    tail = () if is_transposed else ("bias",)
-    made = convolution((2, channels, *sizes), weight, *tail, is_transposed=is_transposed, **attrs)
+    epilogue = () if is_transposed else ("bias",)
+    made = convolution((2, channels, *sizes), weight, *epilogue, is_transposed=is_transposed, **attrs)
     if is_transposed and leaves_gaps(
         sizes, made.expected[0].shape[2:], taps, attrs
     ):  # which the library would not write

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from capgraph.executors.cuda.driver.packing import packed_bytes
 from capgraph.executors.cuda.kernel_ir.launch import BufferPlace, Candidate, LibraryCall, Packed
-from capgraph.executors.cuda.kernels.gemm.products import lower_product
-from capgraph.executors.cuda.kernels.gemm.quantized_products import lower_matmul_integer
+from capgraph.executors.cuda.kernels.gemm.matmul import lower_matmul
+from capgraph.executors.cuda.kernels.gemm.quantized_gemm import lower_matmul_integer
 from capgraph.executors.cuda.libraries.cublaslt import CublasLt, open_library
 from capgraph.ir.constant import Array
 from capgraph.ir.errors import MissingPackageError, UnsupportedError
@@ -23,7 +23,7 @@ from capgraph.ir.ops import native
 from capgraph.ir.ops.nn.activation import gelu
 from capgraph.ir.types import DType, TensorType
 
-from tests.executors.cuda.scaled_cases import E4M3, E5M2, I8, Product
+from tests.executors.cuda.scaled_cases import E4M3, E5M2, I8, Matmul
 from tests.executors.cuda.solving import Setting, setting
 
 DATA_TYPES = {
@@ -180,7 +180,7 @@ class Bindings:
 
 
 def run(made: Setting, candidate: Candidate, bindings: Bindings) -> None:
-    """Enqueues the calls of a way over the memory of its step."""
+    """Enqueues the calls of a candidate over the memory of its step."""
     packed: list[Array] = []
 
     def address(argument: Any) -> int:
@@ -203,29 +203,29 @@ def result_of(made: Setting) -> Array:
     return found.astype(np.float64)
 
 
-def first_way(made: Setting, name: str) -> Candidate:
-    return next(each for each in lower_product(made.task) if each.name == name)
+def first_candidate(made: Setting, name: str) -> Candidate:
+    return next(each for each in lower_matmul(made.task) if each.name == name)
 
 
-def products() -> Iterator[Product]:
+def matmuls() -> Iterator[Matmul]:
     for dtypes in ((E4M3, E4M3), (E4M3, E5M2), (E5M2, E4M3)):
-        yield Product(dtypes=dtypes)
-    for tail in (("bias",), ("bias", "relu"), ("residual", "bias"), ("bias", "gelu-tanh"), ("relu",)):
-        yield Product(tail=tail, to=DType.BF16)
-    yield Product(rows=(2, 3), is_turned=True, has_constant_weight=False)
+        yield Matmul(dtypes=dtypes)
+    for epilogue in (("bias",), ("bias", "relu"), ("residual", "bias"), ("bias", "gelu-tanh"), ("relu",)):
+        yield Matmul(epilogue=epilogue, to=DType.BF16)
+    yield Matmul(rows=(2, 3), is_turned=True, has_constant_weight=False)
 
 
-@pytest.mark.parametrize("product", list(products()))
-def test_fp8_with_scales(product: Product) -> None:
-    made, bindings = product.setting(), Bindings()
-    run(made, first_way(made, "fp8"), bindings)
+@pytest.mark.parametrize("matmul", list(matmuls()))
+def test_fp8_with_scales(matmul: Matmul) -> None:
+    made, bindings = matmul.setting(), Bindings()
+    run(made, first_candidate(made, "fp8"), bindings)
     expected = made.expected[0].astype(np.float64)
     assert np.abs(result_of(made) - expected).max() <= 1.6e-2 * np.abs(expected).max()
 
 
 def test_the_heuristic_sees_that_there_are_scales_and_each_call_where_they_are() -> None:
-    made, bindings = Product().setting(), Bindings()
-    candidate = first_way(made, "fp8")
+    made, bindings = Matmul().setting(), Bindings()
+    candidate = first_candidate(made, "fp8")
     run(made, candidate, bindings)
     assert {Desc.A_SCALE_POINTER, Desc.B_SCALE_POINTER} <= bindings.at_heuristic.keys()
     (call,), (description,) = candidate.launches, bindings.multiplied
@@ -237,13 +237,13 @@ def test_the_heuristic_sees_that_there_are_scales_and_each_call_where_they_are()
     assert description[Desc.B_SCALE_POINTER] == made.memory.address(rows.buffer) + rows.offset
 
 
-def test_other_products_have_no_scales() -> None:
+def test_other_matmuls_have_no_scales() -> None:
     graph = Graph()
     arrays = {"a": np.ones((3, 4), np.float32), "b": np.ones((4, 5), np.float32)}
     values = [graph.add_input(name, TensorType(DType.F32, x.shape)) for name, x in arrays.items()]
     graph.set_outputs([graph.append(native("matmul"), values).output])
     made, bindings = setting(graph, arrays), Bindings()
-    run(made, first_way(made, "cublaslt"), bindings)
+    run(made, first_candidate(made, "cublaslt"), bindings)
     assert Desc.A_SCALE_POINTER not in bindings.multiplied[0]
     assert (result_of(made) == 4).all()
 
@@ -265,10 +265,10 @@ def test_bytes_in_batches(leading: tuple[int, ...]) -> None:
 
 
 def test_a_problem_without_an_algorithm_is_refused() -> None:
-    made = Product().setting()
-    call = first_way(made, "fp8").launches[0]
+    made = Matmul().setting()
+    call = first_candidate(made, "fp8").launches[0]
     assert isinstance(call, LibraryCall)
-    with pytest.raises(UnsupportedError, match="has no product"):
+    with pytest.raises(UnsupportedError, match="has no matmul"):
         CublasLt(Bindings(has_none=True), 0).prepare(call)
 
 
@@ -290,8 +290,8 @@ WHOLE = "07" * 64
     ],
 )
 def test_an_algorithm_from_a_file_is_used_only_if_it_can_be_one(choice: Any, is_kept: bool) -> None:
-    made, bindings = Product().setting(), Bindings()
-    call = first_way(made, "fp8").launches[0]
+    made, bindings = Matmul().setting(), Bindings()
+    call = first_candidate(made, "fp8").launches[0]
     assert isinstance(call, LibraryCall)
     enqueue: Any = CublasLt(bindings, 0).prepare(replace(call, algorithm=choice))
     assert enqueue.algorithm.nbytes == 64
@@ -300,8 +300,8 @@ def test_an_algorithm_from_a_file_is_used_only_if_it_can_be_one(choice: Any, is_
 
 
 def test_what_was_prepared_is_given_back() -> None:
-    made, bindings = Product(tail=("bias",)).setting(), Bindings()
-    run(made, first_way(made, "fp8"), bindings)
+    made, bindings = Matmul(epilogue=("bias",)).setting(), Bindings()
+    run(made, first_candidate(made, "fp8"), bindings)
     assert not bindings.objects
 
 

@@ -6,7 +6,7 @@ from capgraph.executors.cuda.kernel_ir.launch import Candidate, LibraryCall
 from capgraph.executors.cuda.libraries.problems import MatmulProblem
 from capgraph.ir.types import DType
 
-from tests.executors.cuda.product_cases import by_cublaslt, linear
+from tests.executors.cuda.matmul_cases import by_cublaslt, linear
 
 
 def _problem(candidate: Candidate) -> MatmulProblem:

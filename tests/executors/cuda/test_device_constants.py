@@ -58,7 +58,7 @@ def test_a_transposed_weight_is_copied_once() -> None:
     assert constants.plain(transposed(weight.constant, (1, 0))) is memory, "derived alike: the same"
 
 
-def test_weights_side_by_side_lie_in_one_piece_as_products_read_them() -> None:
+def test_weights_side_by_side_lie_in_one_piece_as_matmuls_read_them() -> None:
     parts = [OnDevice(counted(rows, 4, 100 * rows)) for rows in (3, 2, 5)]
     joined = concatenated([transposed(part.constant, (1, 0)) for part in parts], axis=1)
     assert joined.shape == (4, 10)

@@ -1,4 +1,4 @@
-"""Einsums: as products of matrices, or by one loop an element."""
+"""Einsums: as matmuls, or by one loop an element."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ def einsum(equation: str, *shapes: tuple[int, ...], dtype: Any = np.float32) -> 
 
 
 @pytest.mark.parametrize(
-    ("equation", "shapes", "ways"),
+    ("equation", "shapes", "names"),
     [
         ("ij,jk->ik", [(3, 4), (4, 5)], ["cublaslt", "strided", "loop"]),
         ("ij,jk->ki", [(3, 4), (4, 5)], ["strided", "loop"]),
@@ -41,11 +41,15 @@ def einsum(equation: str, *shapes: tuple[int, ...], dtype: Any = np.float32) -> 
         ("ba", [(3, 4)], ["loop"]),
     ],
 )
-def test_every_way_gives_the_sum(equation: str, shapes: list[tuple[int, ...]], ways: list[str], tmp_path: Path) -> None:
+def test_every_candidate_gives_the_sum(
+    equation: str, shapes: list[tuple[int, ...]], names: list[str], tmp_path: Path
+) -> None:
     made = einsum(equation, *shapes)
     candidates = list(lower_einsum(made.task))
     assert {each.name for each in candidates} <= {"cublaslt", "strided", "loop"}
-    assert [each.name for each in candidates if each.name != "cublaslt"] == [way for way in ways if way != "cublaslt"]
+    assert [each.name for each in candidates if each.name != "cublaslt"] == [
+        name for name in names if name != "cublaslt"
+    ]
     for candidate in candidates:
         (found,) = made.found(candidate, tmp_path)
         assert np.allclose(found, made.expected[0], rtol=1e-4, atol=1e-3), candidate.name

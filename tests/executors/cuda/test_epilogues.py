@@ -2,17 +2,17 @@
 
 import pytest
 from capgraph.executors.cuda.kernel_ir.launch import KernelLaunch, LibraryCall
-from capgraph.executors.cuda.kernels.gemm.products import lower_product
+from capgraph.executors.cuda.kernels.gemm.matmul import lower_matmul
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native
 from capgraph.ir.types import DType, TensorType
 
-from tests.executors.cuda.product_cases import by_cublaslt, drawn, is_right, linear
+from tests.executors.cuda.matmul_cases import by_cublaslt, drawn, is_right, linear
 from tests.executors.cuda.solving import constant, setting
 
 
 @pytest.mark.parametrize(
-    "tail",
+    "epilogue",
     [
         ("bias",),
         ("residual",),
@@ -23,28 +23,28 @@ from tests.executors.cuda.solving import constant, setting
     ],
 )
 @pytest.mark.parametrize("rows", [1, 5])
-def test_what_the_library_takes_along_is_one_call(tail: tuple[str, ...], rows: int) -> None:
-    made = linear(rows, 8, 16, *tail)
+def test_what_the_library_takes_along_is_one_call(epilogue: tuple[str, ...], rows: int) -> None:
+    made = linear(rows, 8, 16, *epilogue)
     candidate = by_cublaslt(made)
     assert len(candidate.launches) == 1
     assert is_right(made, candidate)
 
 
-@pytest.mark.parametrize("tail", [("gelu-tanh",), ("bias", "gelu-tanh")])
-def test_gelu_by_tanh_is_the_librarys_where_its_error_does_not_count(tail: tuple[str, ...]) -> None:
-    rounded, half = linear(5, 8, 16, *tail, tf32=True), linear(5, 8, 16, *tail, dtype=DType.F16)
+@pytest.mark.parametrize("epilogue", [("gelu-tanh",), ("bias", "gelu-tanh")])
+def test_gelu_by_tanh_is_the_librarys_where_its_error_does_not_count(epilogue: tuple[str, ...]) -> None:
+    rounded, half = linear(5, 8, 16, *epilogue, tf32=True), linear(5, 8, 16, *epilogue, dtype=DType.F16)
     for made, tolerance in ((rounded, 1e-5), (half, 2e-3)):
         candidate = by_cublaslt(made)
         assert len(candidate.launches) == 1
         assert is_right(made, candidate, tolerance)
-    assert [type(launch) for launch in by_cublaslt(linear(5, 8, 16, *tail)).launches] == [LibraryCall, KernelLaunch]
+    assert [type(launch) for launch in by_cublaslt(linear(5, 8, 16, *epilogue)).launches] == [LibraryCall, KernelLaunch]
 
 
-@pytest.mark.parametrize("tail", [("gelu",), ("relu", "bias"), ("bias", "silu", "gate"), ("bias", "bias")])
-def test_the_rest_is_a_kernel_behind_the_call(tail: tuple[str, ...]) -> None:
-    candidate = by_cublaslt(linear(5, 8, 16, *tail))
+@pytest.mark.parametrize("epilogue", [("gelu",), ("relu", "bias"), ("bias", "silu", "gate"), ("bias", "bias")])
+def test_the_rest_is_a_kernel_behind_the_call(epilogue: tuple[str, ...]) -> None:
+    candidate = by_cublaslt(linear(5, 8, 16, *epilogue))
     kinds = [type(launch) for launch in candidate.launches]
-    assert kinds == [LibraryCall, KernelLaunch] or (tail == ("bias", "bias") and kinds == [LibraryCall])
+    assert kinds == [LibraryCall, KernelLaunch] or (epilogue == ("bias", "bias") and kinds == [LibraryCall])
 
 
 def test_an_exact_gelu_is_never_the_librarys() -> None:
@@ -58,9 +58,9 @@ def test_an_exact_gelu_is_never_the_librarys() -> None:
 def test_two_results_of_a_region_are_both_written() -> None:
     graph = Graph()
     x, w = drawn((6, 8)), drawn((8, 16), seed=1)
-    product = graph.append(native("matmul"), [graph.add_input("x", TensorType(DType.F32, x.shape)), constant(graph, w)])
-    positive = graph.append(native("relu"), [product.output])
-    graph.set_outputs([product.output, positive.output])
+    matmul = graph.append(native("matmul"), [graph.add_input("x", TensorType(DType.F32, x.shape)), constant(graph, w)])
+    positive = graph.append(native("relu"), [matmul.output])
+    graph.set_outputs([matmul.output, positive.output])
     made = setting(graph, {"x": x})
     candidate = by_cublaslt(made)
     assert [type(launch) for launch in candidate.launches] == [LibraryCall, KernelLaunch]
@@ -87,4 +87,4 @@ def test_an_addend_that_repeats_along_rows_is_left_to_the_kernel_by_strides() ->
     graph = Graph()
     values = [graph.add_input(name, TensorType(DType.F32, array.shape)) for name, array in arrays.items()]
     graph.set_outputs([graph.append(native("gemm"), values).output])
-    assert [each.name for each in lower_product(setting(graph, arrays).task)] == ["strided"]
+    assert [each.name for each in lower_matmul(setting(graph, arrays).task)] == ["strided"]

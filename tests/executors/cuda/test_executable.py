@@ -201,12 +201,12 @@ def test_work_goes_to_the_stream_of_the_caller_behind_what_was_before(tmp_path: 
 
 
 def test_a_kernel_that_does_not_compile_gives_way_to_the_next(tmp_path: Path) -> None:
-    def ways(task: Task) -> Iterator[Candidate]:
+    def candidates(task: Task) -> Iterator[Candidate]:
         (good,) = through_meaning(task)
         yield Candidate("bad", (KernelLaunch(Kernel("broken", (1, 1, 1), (1, 1, 1)), (), 0),))
         yield good
 
-    with patch.object(lowering, "families_of", lambda _op: (ways,)):
+    with patch.object(lowering, "families_of", lambda _op: (candidates,)):
         program = recorded(block(), fake_device(tmp_path), dynamic={"B": (1, 8)}, buckets={"B": [4]})
         for _ in range(2):
             program.run({"x": rows(4)})
@@ -221,8 +221,8 @@ def test_what_has_no_kernel_runs_on_the_host_between_segments(tmp_path: Path) ->
     y = b.op("matmul", b.op("cumsum", h, axis=0), h)
     graph = b.finish({"y": b.op("matmul", y, x)})
     with meanings():
-        all_ways = lowering.families_of
-        with patch.object(lowering, "families_of", lambda op: () if op == "cumsum" else all_ways(op)):
+        all_families = lowering.families_of
+        with patch.object(lowering, "families_of", lambda op: () if op == "cumsum" else all_families(op)):
             program = recorded(graph, fake_device(tmp_path))
             given = [program.run({"x": rows(4)})["y"] for _ in range(3)][-1]
             np.testing.assert_allclose(given, EagerExecutor().compile(graph).run({"x": rows(4)})["y"], rtol=1e-4)

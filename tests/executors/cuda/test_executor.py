@@ -75,12 +75,12 @@ def test_steps_that_a_library_would_do_say_that_it_is_not_there(tmp_path: Path) 
     gpu = fake_device(tmp_path)
     gpu.missing_libraries = {"other": "install it"}
 
-    def ways(task: Task) -> Iterator[Candidate]:
+    def candidates(task: Task) -> Iterator[Candidate]:
         if task.node.op.name == "softmax":
             yield Candidate("other", (LibraryCall("other", None, {}, 0),))
         yield from through_meaning(task)
 
-    with patch.object(lowering, "families_of", lambda _op: (ways,)):
+    with patch.object(lowering, "families_of", lambda _op: (candidates,)):
         program = recorded(block(), gpu)
         program.run({"x": rows(4)})
     assert [line for line in program.remarks if "without" in line] == ["1 steps: without other: install it"]

@@ -1,4 +1,4 @@
-"""Products of few rows with a weight, whose rows the kernel norms itself; run on the host."""
+"""Matmuls of few rows with a weight, whose rows the kernel norms itself; run on the host."""
 
 import re
 from dataclasses import replace
@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from capgraph.executors.cuda.kernel_ir.launch import Candidate, Chip, KernelLaunch
-from capgraph.executors.cuda.kernels.gemm.few_rows.row_products import MOST_ROWS
+from capgraph.executors.cuda.kernels.gemm.few_rows.row_gemm import MOST_ROWS
 from capgraph.executors.cuda.kernels.gemm.gemv import MAX_ROWS
-from capgraph.executors.cuda.kernels.gemm.products import lower_product
+from capgraph.executors.cuda.kernels.gemm.matmul import lower_matmul
 from capgraph.executors.cuda.programs import NORMED_HALF_ROWS, NORMED_ROWS
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native
@@ -17,10 +17,10 @@ from capgraph.ir.types import DType, TensorType
 from capgraph.passes.framework.pipeline import Pipeline
 from capgraph.passes.fuse.fuse import Fuse
 
-from tests.executors.cuda.coded_cases import CASES, CodedProduct
+from tests.executors.cuda.coded_cases import CASES, CodedMatmul
 from tests.executors.cuda.compiling import compile_problems
 from tests.executors.cuda.emulator import HAS_COMPILER, kernels_of
-from tests.executors.cuda.product_cases import drawn
+from tests.executors.cuda.matmul_cases import drawn
 from tests.executors.cuda.solving import Setting, constant, setting
 
 _LOAD = re.compile(r'asm volatile\("ld\.global\S*\.v4.*?: "l"\(at\)\);', re.DOTALL)
@@ -66,21 +66,21 @@ def normed(
 def paired(
     rows: int, inner: int, columns: int, dtype: DType, *, norm: str = "rms_norm", chip: Chip | None = None
 ) -> Setting:
-    """silu(norm(x) @ gate) * (norm(x) @ up), with a bias behind each product."""
+    """silu(norm(x) @ gate) * (norm(x) @ up), with a bias behind each matmul."""
     graph, inputs = Graph(), {"x": 3 * drawn((1, rows, inner), dtype)}
     x = graph.add_input("x", TensorType(dtype, (1, rows, inner)))
     affine = [constant(graph, drawn((inner,), dtype, seed)) for seed in ((2,) if norm == "rms_norm" else (2, 7))]
     y = graph.append(native(norm), [x, *affine], {"axis": -1, "epsilon": 0.25})
     gate, up = (
-        graph.append(native("add"), [product.output, constant(graph, drawn((columns,), dtype, seed))]).output
+        graph.append(native("add"), [matmul.output, constant(graph, drawn((columns,), dtype, seed))]).output
         for seed in (3, 4)
-        for product in [
+        for matmul in [
             graph.append(native("matmul"), [y.output, constant(graph, drawn((inner, columns), dtype, seed))])
         ]
     )
     gate = graph.append(native("silu"), [gate]).output
     graph.set_outputs([graph.append(native("mul"), [gate, up]).output])
-    Pipeline(((Fuse(normed_rows=8, normed_half_rows=64, paired_products=True),),)).run(graph, check="none")
+    Pipeline(((Fuse(normed_rows=8, normed_half_rows=64, paired_matmuls=True),),)).run(graph, check="none")
     return setting(graph, inputs, chip=chip or Chip(multiprocessors=1))
 
 
@@ -90,7 +90,7 @@ def test_fusion_norms_no_more_rows_than_the_kernel_has() -> None:
 
 
 def only(made: Setting) -> Candidate:
-    found, *others = lower_product(made.task)
+    found, *others = lower_matmul(made.task)
     assert found.name.startswith("normed-columns")
     assert all(each.name.startswith(("normed-columns", "normed-rows")) for each in others)
     return found
@@ -114,14 +114,14 @@ def test_rows_are_normed_in_the_kernel(
 @pytest.mark.parametrize("norm", ["rms_norm", "layer_norm"])
 @pytest.mark.parametrize(("rows", "inner", "columns"), [(1, 512, 32), (2, 520, 13)])
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F16, DType.BF16])
-def test_two_products_of_the_same_rows_run_as_one(
+def test_two_matmuls_of_the_same_rows_run_as_one(
     dtype: DType, rows: int, inner: int, columns: int, norm: str, tmp_path: Path
 ) -> None:
     made = paired(rows, inner, columns, dtype, norm=norm)
-    ways = [each for each in lower_product(made.task) if each.name.startswith("paired")]
-    assert ways
-    for way in ways:
-        (found,), (expected,) = made.found(emulated(way), tmp_path), made.expected
+    candidates = [each for each in lower_matmul(made.task) if each.name.startswith("paired")]
+    assert candidates
+    for candidate in candidates:
+        (found,), (expected,) = made.found(emulated(candidate), tmp_path), made.expected
         wide, told = found.astype(np.float64), expected.astype(np.float64)
         tolerance = {DType.F32: 1e-5, DType.F16: 3e-3, DType.BF16: 2e-2}[dtype]
         assert np.linalg.norm(wide - told) <= tolerance * np.linalg.norm(told)
@@ -134,7 +134,7 @@ def test_an_addend_times_0_is_not_read(tmp_path: Path) -> None:
     operands = [graph.add_input("x", TensorType(DType.F32, x.shape)), weight, addend]
     graph.set_outputs([graph.append(native("gemm"), operands, {"beta": 0.0}).output])
     made = setting(graph, {"x": x}, chip=Chip(multiprocessors=1))
-    (candidate,) = (each for each in lower_product(made.task) if each.name.startswith("columns-8"))
+    (candidate,) = (each for each in lower_matmul(made.task) if each.name.startswith("columns-8"))
     (found,), (expected,) = made.found(emulated(candidate), tmp_path), made.expected
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
@@ -151,7 +151,7 @@ def test_sizes_that_end_within_a_piece_of_work(
     operands = [graph.add_input("x", TensorType(dtype, x.shape)), constant(graph, weight)]
     graph.set_outputs([graph.append(native("matmul"), operands).output])
     made = setting(graph, {"x": x}, chip=Chip(multiprocessors=1))
-    for candidate in (each for each in lower_product(made.task) if each.name.startswith("columns")):
+    for candidate in (each for each in lower_matmul(made.task) if each.name.startswith("columns")):
         (found,), (expected,) = made.found(emulated(candidate), tmp_path), made.expected
         assert np.isnan(found[:, -1].astype(np.float32)).all()
         tolerance = 1e-4 if dtype is DType.F32 else 2e-2
@@ -161,19 +161,19 @@ def test_sizes_that_end_within_a_piece_of_work(
 
 
 @pytest.mark.skipif(not HAS_COMPILER, reason="g++ runs the kernel")
-@pytest.mark.parametrize("product", CASES, ids=str)
-def test_weights_in_codes(product: CodedProduct, tmp_path: Path) -> None:
-    made, (value, allowed) = product.setting(), product.exact()
-    ways = list(lower_product(made.task))
-    assert ways
-    for way in ways:
-        (found,) = made.found(emulated(way), tmp_path)
-        assert (np.abs(found.astype(np.float64) - value) <= allowed).all(), way.name
+@pytest.mark.parametrize("matmul", CASES, ids=str)
+def test_weights_in_codes(matmul: CodedMatmul, tmp_path: Path) -> None:
+    made, (value, allowed) = matmul.setting(), matmul.exact()
+    candidates = list(lower_matmul(made.task))
+    assert candidates
+    for candidate in candidates:
+        (found,) = made.found(emulated(candidate), tmp_path)
+        assert (np.abs(found.astype(np.float64) - value) <= allowed).all(), candidate.name
 
 
 def test_kernels_of_weights_in_codes_compile() -> None:
-    ways = (way for product in CASES for way in lower_product(product.setting().task))
-    assert not compile_problems(kernels_of(ways))
+    candidates = (candidate for matmul in CASES for candidate in lower_matmul(matmul.setting().task))
+    assert not compile_problems(kernels_of(candidates))
 
 
 def test_kernels_compile() -> None:

@@ -35,8 +35,8 @@ class Net(Builder):
         return self.constant(self._rng.standard_normal(shape).astype(DType.of(self.dtype).numpy), self.dtype)
 
     def linear(self, x: Value, size: int, *, has_bias: bool = True) -> Value:
-        product = self.op("matmul", x, self.weight(int(x.shape[-1]), size))
-        return self.op("add", product, self.weight(size)) if has_bias else product
+        matmul = self.op("matmul", x, self.weight(int(x.shape[-1]), size))
+        return self.op("add", matmul, self.weight(size)) if has_bias else matmul
 
     def layer_norm(self, x: Value) -> Value:
         size = int(x.shape[-1])
@@ -171,7 +171,7 @@ def neighbors(dtype: str, layers: int) -> Graph:
 
 
 def lowered(graph: Graph) -> tuple[LoweredStep, ...]:
-    """The ways of a model's steps, without a GPU; all in one recording."""
+    """The candidates of a model's steps, without a GPU; all in one recording."""
     sizes = sizes_of(graph)
     pipeline_for(2, "cuda").run(graph, check="none")
     backend = Backend(libraries=LIBRARIES)
@@ -184,12 +184,12 @@ def lowered(graph: Graph) -> tuple[LoweredStep, ...]:
 def launches_of(graph: Graph) -> Counter[str]:
     """The launches of each kind of step."""
     counts: Counter[str] = Counter()
-    for ways in lowered(graph):
-        if not ways.candidates:
+    for step in lowered(graph):
+        if not step.candidates:
             continue
-        launches = ways.candidates[0].launches
-        assert not any(isinstance(launch, HostCall) for launch in launches), ways.step.node
-        node = ways.step.node
+        launches = step.candidates[0].launches
+        assert not any(isinstance(launch, HostCall) for launch in launches), step.step.node
+        node = step.step.node
         ops = [each.op.name for each in node.attrs["body"].nodes if each.inputs] if node.op.name == "fused" else []
         counts[" ".join(ops) or node.op.name] += len(launches)
     return counts
@@ -205,7 +205,7 @@ def launches_of(graph: Graph) -> Counter[str]:
         (vision, "f32", 0, 7),
         (gated, "f16", 0, 9),
         (decoding, "bf16", 0, 8),  # two of them write the caches; gate and up are one
-        (residual, "f16", 0, 1),  # the norm is its product's
+        (residual, "f16", 0, 1),  # the norm is its matmul's
         (residual, "f32", 0, 1),
         (partial(decoding, batch=16), "bf16", 0, 8),
     ],
@@ -252,5 +252,5 @@ def test_edges_are_listed_once_and_their_messages_are_never_written(dtype: str) 
 )
 @pytest.mark.parametrize("dtype", ["f16", "f32"])
 def test_steps_of_models(name: str, dtype: str, once: int, layers: int, a_layer: int) -> None:
-    steps = [ways for ways in lowered(model_graph(name, dtype)) if ways.candidates]
+    steps = [step for step in lowered(model_graph(name, dtype)) if step.candidates]
     assert len(steps) == once + layers * a_layer

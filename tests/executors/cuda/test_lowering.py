@@ -1,4 +1,4 @@
-"""Lowering: which ways a step has, what planning is told, and when the host is all that is left."""
+"""Lowering: which candidates a step has, what planning is told, and when the host is all that is left."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -37,14 +37,14 @@ from capgraph.passes.planning.planner import PlanPolicy, make_plan
 EMPTY = Kernel("kernel", (1, 1, 1), (1, 1, 1))
 
 
-def one_way(task: Task) -> Iterator[Candidate]:
+def one_candidate(task: Task) -> Iterator[Candidate]:
     places = [BufferPlace(view.buffer, view.offset) for view in (*task.results, *task.operands) if view is not None]
     yield Candidate("one", (KernelLaunch(EMPTY, tuple(places), 0),))
 
 
 def by_library(task: Task) -> Iterator[Candidate]:
     yield Candidate("library", (LibraryCall("missing", None, {}, 0),))
-    yield from one_way(task)
+    yield from one_candidate(task)
 
 
 def over_scratch(task: Task) -> Iterator[Candidate]:
@@ -70,19 +70,19 @@ def planned(graph: Graph, backend: Backend) -> Plan:
     return planner.of(graph)({}, CaptureMode.FULL)
 
 
-def test_the_first_way_is_the_first_familys_and_the_last_is_the_host() -> None:
+def test_the_first_candidate_is_the_first_familys_and_the_last_is_the_host() -> None:
     backend = Backend()
-    with patch.object(lowering, "families_of", lambda _op: (one_way, over_scratch)):
+    with patch.object(lowering, "families_of", lambda _op: (one_candidate, over_scratch)):
         plan = planned(chain(), backend)
-        ways = backend.lower(plan)
-    names = [[candidate.name for candidate in each.candidates] for each in ways]
+        steps = backend.lower(plan)
+    names = [[candidate.name for candidate in each.candidates] for each in steps]
     assert names == [["one", "much", "little", "host"]] * 3
     assert len(plan.segments) == 1
     assert plan.segments[0].is_captured
 
 
 def test_what_has_no_family_is_cut_out_and_says_why() -> None:
-    with patch.object(lowering, "families_of", lambda op: () if op == "softmax" else (one_way,)):
+    with patch.object(lowering, "families_of", lambda op: () if op == "softmax" else (one_candidate,)):
         backend = Backend()
         plan = planned(chain(), backend)
         (last,) = backend.lower(plan)[-1].candidates
@@ -90,7 +90,7 @@ def test_what_has_no_family_is_cut_out_and_says_why() -> None:
     assert [segment.is_captured for segment in plan.segments] == [True, False]
 
 
-def test_ways_of_libraries_that_are_not_installed_are_left_out() -> None:
+def test_candidates_of_libraries_that_are_not_installed_are_left_out() -> None:
     with patch.object(lowering, "families_of", lambda _op: (by_library,)):
         without, having = Backend(), Backend(libraries=frozenset({"missing"}))
         plan = planned(chain(), without)
@@ -98,15 +98,15 @@ def test_ways_of_libraries_that_are_not_installed_are_left_out() -> None:
         assert [each.name for each in having.lower(plan)[0].candidates] == ["library", "one", "host"]
 
 
-def test_ways_beyond_what_cuda_launches_are_left_out() -> None:
-    with patch.object(lowering, "families_of", lambda _op: (too_wide, one_way)):
+def test_candidates_beyond_what_cuda_launches_are_left_out() -> None:
+    with patch.object(lowering, "families_of", lambda _op: (too_wide, one_candidate)):
         backend = Backend()
-        ways = backend.lower(planned(chain(), backend))
-    assert [[candidate.name for candidate in each.candidates] for each in ways] == [["one", "host"]] * 3
+        steps = backend.lower(planned(chain(), backend))
+    assert [[candidate.name for candidate in each.candidates] for each in steps] == [["one", "host"]] * 3
 
 
 def test_a_step_whose_kernels_are_all_too_wide_is_planned_for_the_host() -> None:
-    with patch.object(lowering, "families_of", lambda op: (too_wide,) if op == "softmax" else (one_way,)):
+    with patch.object(lowering, "families_of", lambda op: (too_wide,) if op == "softmax" else (one_candidate,)):
         backend = Backend()
         plan = planned(chain(), backend)
         (last,) = backend.lower(plan)[-1].candidates
@@ -135,7 +135,7 @@ def test_the_limits_of_a_launch(change: dict[str, Any], is_within: bool) -> None
     assert is_within_limits(replace(EMPTY, **change), Chip(shared_bytes=1024)) is is_within
 
 
-def test_the_most_scratch_that_a_way_takes_is_planned() -> None:
+def test_the_most_scratch_that_a_candidate_takes_is_planned() -> None:
     backend = Backend()
     with patch.object(lowering, "families_of", lambda _op: (over_scratch,)):
         plan = planned(chain(), backend)
@@ -148,10 +148,10 @@ def test_a_step_without_elements_needs_nothing() -> None:
     b = Builder()
     x = b.input("x", "f32[0, 4]")
     graph = b.finish({"y": b.op("exp", x)})
-    with patch.object(lowering, "families_of", lambda _op: (one_way,)):
+    with patch.object(lowering, "families_of", lambda _op: (one_candidate,)):
         backend = Backend()
-        (ways,) = backend.lower(planned(graph, backend))
-    assert ways.candidates == ()
+        (step,) = backend.lower(planned(graph, backend))
+    assert step.candidates == ()
 
 
 @pytest.mark.parametrize(
@@ -179,8 +179,8 @@ def test_what_is_made_of_nothing_is_for_the_meaning_to_say(
         b.finish({"y": y}), {}, CUDA, PlanPolicy(lowering=planning.Lowering(scratch=Backend().scratch_bytes))
     )
     assert not Backend().captures(plan.steps[-1].node)
-    (way,) = Backend().lower_step(plan, plan.steps[-1]).candidates
-    assert way.launches == (HostCall("an operand has no elements"),)
+    (candidate,) = Backend().lower_step(plan, plan.steps[-1]).candidates
+    assert candidate.launches == (HostCall("an operand has no elements"),)
 
 
 def test_a_region_is_for_the_meaning_to_say_where_a_node_in_it_is() -> None:
@@ -220,10 +220,10 @@ def test_sizes_that_depend_on_values_stay_on_the_host() -> None:
     b = Builder()
     x = b.input("x", "f32[4]")
     graph = b.finish({"y": b.op("non_zero", x)})
-    with patch.object(lowering, "families_of", lambda _op: (one_way,)):
+    with patch.object(lowering, "families_of", lambda _op: (one_candidate,)):
         backend = Backend()
-        (ways,) = backend.lower(make_plan(graph, {}, replace(CUDA, bounded=frozenset())))
-    assert [candidate.name for candidate in ways.candidates] == ["host"]
+        (step,) = backend.lower(make_plan(graph, {}, replace(CUDA, bounded=frozenset())))
+    assert [candidate.name for candidate in step.candidates] == ["host"]
 
 
 def test_places_of_a_scalar_are_counted_though_none_has_a_number() -> None:
@@ -238,7 +238,7 @@ def test_constants_are_handed_to_families() -> None:
 
     def note(task: Task) -> Iterator[Candidate]:
         seen.append({index: float(content.array.max()) for index, content in task.constants.items()})
-        yield from one_way(task)
+        yield from one_candidate(task)
 
     b = Builder()
     x = b.input("x", "f32[20]")

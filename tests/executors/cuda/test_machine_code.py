@@ -8,15 +8,15 @@ from capgraph.executors.cuda.driver.cache import Module
 from capgraph.executors.cuda.driver.compiler import build, symbol_of
 from capgraph.executors.cuda.kernel_ir.early_start import TRIGGER, WAIT
 from capgraph.executors.cuda.kernel_ir.launch import Kernel
-from capgraph.executors.cuda.kernels.gemm.products import lower_product
+from capgraph.executors.cuda.kernels.gemm.matmul import lower_matmul
 from capgraph.ir.types import DType
 
-from tests.executors.cuda.coded_cases import CodedProduct
+from tests.executors.cuda.coded_cases import CodedMatmul
 from tests.executors.cuda.emulator import kernels_of
 from tests.executors.cuda.machine_code import MachineCode, machine_code
-from tests.executors.cuda.product_cases import linear
+from tests.executors.cuda.matmul_cases import linear
 from tests.executors.cuda.test_gemv import normed
-from tests.executors.cuda.test_row_products import Product
+from tests.executors.cuda.test_row_gemm import Matmul
 
 ARCH = 90
 
@@ -43,44 +43,46 @@ def problems(kernels: list[Kernel]) -> list[str]:
     return found
 
 
-def declaring(rows: int, inner: int, dtype: DType, *tail: str) -> list[Kernel]:
-    """The kernels of a product that declare early loads: of all ways by columns, and of the first on tensor cores."""
-    made = [linear(rows, inner, 96, *tail, dtype=dtype), normed(min(rows, 4), inner, 96, dtype)]
-    ways = {each.name: each for setting in made for each in lower_product(setting.task)}
-    split = [name for name in ways if name.startswith("split")][:1]
-    kernels = kernels_of(each for name, each in ways.items() if "columns" in name or name in split)
+def declaring(rows: int, inner: int, dtype: DType, *epilogue: str) -> list[Kernel]:
+    """The kernels of a matmul that declare early loads: of all by columns, and of the first on tensor cores."""
+    made = [linear(rows, inner, 96, *epilogue, dtype=dtype), normed(min(rows, 4), inner, 96, dtype)]
+    candidates = {each.name: each for setting in made for each in lower_matmul(setting.task)}
+    split = [name for name in candidates if name.startswith("split")][:1]
+    kernels = kernels_of(each for name, each in candidates.items() if "columns" in name or name in split)
     return [kernel for kernel in kernels if kernel.early_loads]
 
 
 @pytest.mark.parametrize(
-    ("rows", "inner", "dtype", "tail"),
+    ("rows", "inner", "dtype", "epilogue"),
     [
         (1, 8192, DType.BF16, ("residual",)),
         (4, 3000, DType.F16, ("bias", "silu", "gate")),
         (8, 1024, DType.F32, ("bias",)),
     ],
 )
-def test_constants_are_asked_for_before_the_wait(rows: int, inner: int, dtype: DType, tail: tuple[str, ...]) -> None:
-    kernels = declaring(rows, inner, dtype, *tail)
+def test_constants_are_asked_for_before_the_wait(
+    rows: int, inner: int, dtype: DType, epilogue: tuple[str, ...]
+) -> None:
+    kernels = declaring(rows, inner, dtype, *epilogue)
     assert len(kernels) >= 2
     told = problems(kernels)
     assert not told, told[0]
 
 
 @pytest.mark.parametrize(
-    "product",
+    "matmul",
     [
-        Product(DType.BF16, 8, 2048, 3072, "normed", blocks=132),
-        Product(DType.BF16, 8, 2048, 4096, "paired", blocks=132),
-        Product(DType.BF16, 8, 8192, 2048, blocks=132),
-        Product(DType.F16, 16, 2048, 3072, "normed", blocks=132),
-        Product(DType.BF16, 16, 2048, 4096, "paired", blocks=132),
-        Product(DType.BF16, 16, 8192, 2048, blocks=132),
+        Matmul(DType.BF16, 8, 2048, 3072, "normed", blocks=132),
+        Matmul(DType.BF16, 8, 2048, 4096, "paired", blocks=132),
+        Matmul(DType.BF16, 8, 8192, 2048, blocks=132),
+        Matmul(DType.F16, 16, 2048, 3072, "normed", blocks=132),
+        Matmul(DType.BF16, 16, 2048, 4096, "paired", blocks=132),
+        Matmul(DType.BF16, 16, 8192, 2048, blocks=132),
     ],
     ids=str,
 )
-def test_weights_of_some_rows_are_asked_for_before_the_wait(product: Product) -> None:
-    kernels = kernels_of(product.candidates(product.setting()))
+def test_weights_of_some_rows_are_asked_for_before_the_wait(matmul: Matmul) -> None:
+    kernels = kernels_of(matmul.candidates(matmul.setting()))
     assert all(kernel.early_loads >= 8 for kernel in kernels[:1])
     told = problems(kernels)
     assert not told, told[0]
@@ -90,8 +92,8 @@ def test_weights_of_some_rows_are_asked_for_before_the_wait(product: Product) ->
 @pytest.mark.parametrize(("kind", "inner"), [("normed", 2048), ("paired", 2048), ("plain", 8192)])
 def test_codes_are_asked_for_before_the_wait(kind: str, inner: int, codes: DType) -> None:
     block = 128 if codes is DType.U4 else 0
-    product = CodedProduct(codes, inner, 96, block, kind=kind, has_zero=codes is DType.U4, scales=DType.BF16)
-    kernels = kernels_of(lower_product(product.setting().task))
+    matmul = CodedMatmul(codes, inner, 96, block, kind=kind, has_zero=codes is DType.U4, scales=DType.BF16)
+    kernels = kernels_of(lower_matmul(matmul.setting().task))
     assert all(kernel.early_loads >= 2 for kernel in kernels)
     told = problems(kernels)
     assert not told, told[0]

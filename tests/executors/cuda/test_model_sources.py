@@ -27,7 +27,7 @@ def optimized(name: str, dtype: str) -> Graph:
 
 @cache
 def lowered(name: str, dtype: str, arch: int, libraries: frozenset[str] = LIBRARIES) -> tuple[LoweredStep, ...]:
-    """The ways of a model's steps; all of them in one recording."""
+    """The candidates of a model's steps; all of them in one recording."""
     backend = Backend(Chip(arch), libraries)
     graph = optimized(name, dtype).clone()
     planner = cuda_planning(backend, ReplayOptions())
@@ -36,8 +36,8 @@ def lowered(name: str, dtype: str, arch: int, libraries: frozenset[str] = LIBRAR
     return backend.lower(plan)
 
 
-def kernels_of(ways: tuple[LoweredStep, ...]) -> Iterator[Kernel]:
-    for each in ways:
+def kernels_of(steps: tuple[LoweredStep, ...]) -> Iterator[Kernel]:
+    for each in steps:
         for candidate in each.candidates:
             for launch in candidate.launches:
                 if isinstance(launch, KernelLaunch):
@@ -65,7 +65,7 @@ def test_nor_where_no_library_is_installed(name: str) -> None:
         assert not each.candidates or each.candidates[0].name != "host", each.step.node.where()
 
 
-def test_every_kernel_of_every_way_compiles() -> None:
+def test_every_kernel_of_every_candidate_compiles() -> None:
     for arch, dtypes in ((80, ("f32", "f16")), (90, ("f32", "f16")), (100, ("f16",))):
         kernels = [kernel for name in NAMES for dtype in dtypes for kernel in kernels_of(lowered(name, dtype, arch))]
         assert len({kernel.text for kernel in kernels}) > 300

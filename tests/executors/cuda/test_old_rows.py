@@ -20,7 +20,7 @@ from capgraph.optimization import pipeline_for
 
 from tests.executors.cuda.compiling import compile_problems
 from tests.executors.cuda.emulator import HAS_COMPILER, Emulator, compiled, kernels_of
-from tests.executors.cuda.product_cases import drawn
+from tests.executors.cuda.matmul_cases import drawn
 from tests.executors.cuda.test_launch_counts import Net
 from tests.executors.cuda.test_machine_code import problems
 
@@ -68,24 +68,24 @@ def attending(  # what a step may be like
 
 
 def planned(graph: Graph, shape: str = "") -> tuple[Plan, Chosen, Chosen]:
-    """The plan, and the ways before and after; attention is done in a shape, where one is named."""
+    """The plan, and the candidates before and after; attention is done in a shape, where one is named."""
     made = graph.clone()
     pipeline_for(2, "cuda").run(made, check="none")
     backend = Backend()
     plan = cuda_planning(backend, ReplayOptions()).of(made)({}, CaptureMode.FULL)
-    ways = backend.lower(plan)
-    chosen = [each.candidates[0] if each.candidates else None for each in ways]
+    steps = backend.lower(plan)
+    chosen = [each.candidates[0] if each.candidates else None for each in steps]
     named = [
         replace(each, name=f"tensor-cores-{shape}")
         if each is not None and "tensor-cores" in each.name and shape
         else each
         for each in chosen
     ]
-    return plan, named, with_old_rows(plan, ways, named)
+    return plan, named, with_old_rows(plan, steps, named)
 
 
 def changed(graph: Graph, shape: str = "") -> list[tuple[Candidate, Candidate]]:
-    """The ways before and after, of steps where they differ."""
+    """The candidates before and after, of steps where they differ."""
     _, chosen, found = planned(graph, shape)
     pairs = zip(chosen, found, strict=True)
     return [(one, other) for one, other in pairs if one is not None and other is not None and one is not other]
@@ -204,7 +204,7 @@ def test_what_may_be_new_is_not_read_early(graph: Graph) -> None:
     assert not changed(graph)
 
 
-def test_the_product_in_front_brings_old_rows_into_the_cache() -> None:
+def test_the_matmul_in_front_brings_old_rows_into_the_cache() -> None:
     b = Net("bf16")
     x, position = b.input("x", "bf16[1, 1, 512]"), b.input("position", "i64[1]")
     caches = [b.input(name, "bf16[1, 2, 96, 64]") for name in ("keys", "values")]
@@ -213,11 +213,11 @@ def test_the_product_in_front_brings_old_rows_into_the_cache() -> None:
     graph = b.finish({"y": b.op("attention", q, *caches, None, None), "k": caches[0], "v": caches[1]})
     graph.set_states([(2, 1), (3, 2)])
     plan, _, found = planned(graph)
-    product, attention = (each.launches[0] for each in found if each is not None and each.launches)
-    assert isinstance(product, KernelLaunch)
+    matmul, attention = (each.launches[0] for each in found if each is not None and each.launches)
+    assert isinstance(matmul, KernelLaunch)
     assert isinstance(attention, KernelLaunch)
     places = [BufferPlace(plan.views[value].buffer, 0) for value in plan.graph.inputs[2:]]
-    assert list(product.arguments[-2:]) == places
-    assert "< 6; i += gridDim.x" in product.kernel.body, "two heads of 12,288 bytes are three pieces each"
-    assert not problems([product.kernel])
-    assert not compile_problems([product.kernel])
+    assert list(matmul.arguments[-2:]) == places
+    assert "< 6; i += gridDim.x" in matmul.kernel.body, "two heads of 12,288 bytes are three pieces each"
+    assert not problems([matmul.kernel])
+    assert not compile_problems([matmul.kernel])

@@ -1,13 +1,13 @@
-"""Products of any layout: rows, one batch or several calls, and what no call takes."""
+"""Matmuls of any layout: rows, one batch or several calls, and what no call takes."""
 
 import numpy as np
 import pytest
 from capgraph.executors.cuda.kernel_ir.launch import LibraryCall, Packed
-from capgraph.executors.cuda.kernels.gemm.products import lower_product
+from capgraph.executors.cuda.kernels.gemm.matmul import lower_matmul
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.executors.cuda.product_cases import (
+from tests.executors.cuda.matmul_cases import (
     by_cublaslt,
     drawn,
     every_other,
@@ -43,7 +43,7 @@ from tests.executors.cuda.solving import Layout
         ((5, 1, 1), (1, 1), {}, 1),
     ],
 )
-def test_products_of_any_layout_with_neighbors_side_by_side(
+def test_matmuls_of_any_layout_with_neighbors_side_by_side(
     a: tuple[int, ...], b: tuple[int, ...], layouts: dict[str, Layout], calls: int
 ) -> None:
     made = matmul(drawn(a), drawn(b, seed=1), **layouts)
@@ -54,17 +54,17 @@ def test_products_of_any_layout_with_neighbors_side_by_side(
 
 def test_a_matrix_without_neighbors_is_left_to_the_kernel_by_strides() -> None:
     made = matmul(drawn((3, 4)), drawn((4, 5)), a=every_other)
-    assert [each.name for each in lower_product(made.task)] == ["strided"]
+    assert [each.name for each in lower_matmul(made.task)] == ["strided"]
 
 
 def test_rows_that_are_one_and_the_same_are_left_to_the_kernel_by_strides() -> None:
     made = matmul(drawn((1, 4)).repeat(3, 0), drawn((4, 5)), a=lambda x: np.broadcast_to(x[:1].copy(), x.shape))
-    assert [each.name for each in lower_product(made.task)] == ["strided"]
+    assert [each.name for each in lower_matmul(made.task)] == ["strided"]
 
 
 def test_integers_wrap_and_so_go_by_strides() -> None:
     made = matmul(np.arange(12).reshape(3, 4), np.arange(20).reshape(4, 5))
-    assert [each.name for each in lower_product(made.task)] == ["strided"]
+    assert [each.name for each in lower_matmul(made.task)] == ["strided"]
 
 
 _AXES = st.integers(1, 3)
@@ -80,7 +80,7 @@ def test_any_batch_with_broadcasting_and_exchanged_axes(data: st.DataObject) -> 
     choices: list[Layout] = [lambda x: x, swapped, with_gap]
     layouts = {name: data.draw(st.sampled_from(choices)) for name in ("a", "b")}
     made = matmul(a, b, **layouts)
-    for candidate in lower_product(made.task):
+    for candidate in lower_matmul(made.task):
         if candidate.name == "cublaslt":
             assert is_right(made, candidate)
 

@@ -30,21 +30,21 @@ needs_compiler = pytest.mark.skipif(not HAS_COMPILER, reason="the emulator compi
 
 
 def is_emulable(candidate: Candidate) -> bool:
-    """Whether its product, if it has one, needs no instructions of tensor cores."""
+    """Whether its matmul, if it has one, needs no instructions of tensor cores."""
     return candidate.name.partition("+")[0] in ("cublaslt", "strided", "cluster", "sole", "steps", "states")
 
 
 def emulable(made: Setting) -> list[Candidate]:
-    """The ways that the emulator has, or that `solving` stands in for."""
+    """The candidates that the emulator has, or that `solving` stands in for."""
     return [each for each in lower_recurrent(made.task) if is_emulable(each)]
 
 
 def all_found(settings_: Sequence[Setting], folder: Path) -> Iterator[tuple[Setting, Candidate, list[Array]]]:
-    """The results of every way of every setting; the kernels of all are compiled at once."""
-    ways = [(made, candidate) for made in settings_ for candidate in emulable(made)]
-    launches = [launch for _, candidate in ways for launch in candidate.launches]
+    """The results of every candidate of every setting; the kernels of all are compiled at once."""
+    candidates = [(made, candidate) for made in settings_ for candidate in emulable(made)]
+    launches = [launch for _, candidate in candidates for launch in candidate.launches]
     library = compiled((launch.kernel for launch in launches if isinstance(launch, KernelLaunch)), folder)
-    for turn, (made, candidate) in enumerate(ways):
+    for turn, (made, candidate) in enumerate(candidates):
         library.set_backwards(turn % 2)
         for view in made.task.results:
             made.memory.buffers[view.buffer][PADDING:-PADDING] = 0xFF
@@ -111,7 +111,7 @@ def cases(draw: st.DrawFn) -> Case:
 @needs_compiler
 @settings(max_examples=10, deadline=None)
 @given(st.lists(cases(), min_size=1, max_size=12))
-def test_every_way_gives_what_the_op_means(drawn: list[Case]) -> None:
+def test_every_candidate_gives_what_the_op_means(drawn: list[Case]) -> None:
     with TemporaryDirectory() as folder:
         assert not problems([case for case in drawn if case.batch], Path(folder))
 
@@ -121,7 +121,9 @@ def test_planned_cells_with_special_numbers(tmp_path: Path) -> None:
     """Every operand in every dtype, in plans of their own: infinities, NaN, and numbers next to them."""
     drawn = list(subject_cases(2, sorted(GATES)))
     assert len(drawn) > 100
-    with patch.object(running, "generated", lambda way: [each for each in generated(way) if is_emulable(each)]):
+    with patch.object(
+        running, "generated", lambda candidate: [each for each in generated(candidate) if is_emulable(each)]
+    ):
         assert not emulated_problems(drawn, tmp_path)
 
 
@@ -138,7 +140,7 @@ def test_more_units_rows_and_weights_than_fit_at_a_time(tmp_path: Path) -> None:
 
 
 def of_clusters(case: Case) -> list[Candidate]:
-    """The ways of a case by clusters."""
+    """The candidates of a case by clusters."""
     return [each for each in lower_recurrent(case.setting().task) if each.name.endswith("cluster")]
 
 
@@ -188,7 +190,7 @@ def test_operands_and_results_may_lie_in_any_way(tmp_path: Path) -> None:
     names = ("x", "w", "r", "b", "lengths", "initial_h", "initial_c", "peepholes")
     case = Case("lstm", hidden=8, operands=frozenset(OPTIONAL), attrs=BOTH)
     layouts: dict[str, Layout] = dict.fromkeys(names, every_other)
-    layouts |= dict.fromkeys(("w", "r"), turned)  # so that directions have products of their own
+    layouts |= dict.fromkeys(("w", "r"), turned)  # so that directions have matmuls of their own
     made = case.setting(layouts)
     results = [made.found(candidate, tmp_path) for candidate in emulable(made)]
     assert len(results) >= 2
@@ -212,8 +214,8 @@ def test_a_length_out_of_range_counts_as_the_nearest(tmp_path: Path) -> None:
 
 def test_many_steps_are_one_launch() -> None:
     case = Case("gru", steps=MOST_LAUNCHES // 2 + 1, batch=1, hidden=40)
-    ways = emulable(case.setting())
-    assert {each.name.split("+")[-1] for each in ways} == {"sole"}
+    candidates = emulable(case.setting())
+    assert {each.name.split("+")[-1] for each in candidates} == {"sole"}
     shorter = replace(case, steps=MOST_LAUNCHES // 2)
     assert max(len(each.launches) for each in emulable(shorter.setting())) == MOST_LAUNCHES + 2
 
@@ -236,8 +238,8 @@ def test_every_kernel_compiles() -> None:
     drawn.append(Case("lstm", hidden=1024, batch=1))  # weights that registers do not hold
     drawn += [Case(op, "f16", hidden=256, operands=frozenset(OPTIONAL), attrs=BOTH) for op in ("lstm", "rnn")]
     drawn += [Case("rnn", dtype, attrs=(("activations", (name,)),)) for dtype in ("f32", "f64") for name in ACTIVATIONS]
-    ways = [candidate for case in drawn for candidate in emulable(case.setting())]
-    kernels = kernels_of(ways)
+    candidates = [candidate for case in drawn for candidate in emulable(case.setting())]
+    kernels = kernels_of(candidates)
     assert not compile_problems([kernel for kernel in kernels if kernel.cluster == (1, 1, 1)])
     assert not compile_problems([kernel for kernel in kernels if kernel.cluster != (1, 1, 1)], [90, 100])
 

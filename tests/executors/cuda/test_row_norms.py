@@ -1,11 +1,11 @@
-"""Rows that a product norms itself by `layer_norm`, against f64 and against the kernel that norms them alone."""
+"""Rows that a matmul norms itself by `layer_norm`, against f64 and against the kernel that norms them alone."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 from capgraph.executors.cuda.kernel_ir.launch import Candidate, Chip
-from capgraph.executors.cuda.kernels.gemm.products import lower_product
+from capgraph.executors.cuda.kernels.gemm.matmul import lower_matmul
 from capgraph.executors.cuda.kernels.rows import lower_reductions
 from capgraph.ir.constant import Array
 from capgraph.ir.graph import Graph
@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.executors.cuda.emulator import HAS_COMPILER, kernels_of
-from tests.executors.cuda.product_cases import drawn
+from tests.executors.cuda.matmul_cases import drawn
 from tests.executors.cuda.solving import Setting, constant, setting
 from tests.executors.cuda.test_gemv import emulated
 from tests.executors.cuda.test_machine_code import problems
@@ -57,8 +57,8 @@ def layer_normed(
     return setting(graph, {"x": x}, chip=chip or Chip(multiprocessors=1))
 
 
-def ways(made: Setting) -> list[Candidate]:
-    found = list(lower_product(made.task))
+def candidates(made: Setting) -> list[Candidate]:
+    found = list(lower_matmul(made.task))
     assert found
     assert all(each.name.startswith("normed-columns") for each in found)
     return found
@@ -77,7 +77,7 @@ def normed(x: Array, affine: str) -> Array:
 
 
 def exact(x: Array, affine: str = "both", *, columns: int = COLUMNS) -> Array:
-    """Their products in f64."""
+    """Their matmuls in f64."""
     weight = parameter("weight", x.shape[-1], columns, dtype=DType.of(x.dtype)).astype(np.float64)
     with np.errstate(all="ignore"):
         return normed(x, affine) @ weight
@@ -90,9 +90,9 @@ def normed_alone(x: Array, folder: Path) -> Array:
     operands = [graph.add_input("x", TensorType(dtype, x.shape)), *parameters]
     graph.set_outputs([graph.append(native("layer_norm"), operands, {"axis": -1, "epsilon": EPSILON}).output])
     made = setting(graph, {"x": x})
-    way = next(lower_reductions(made.task))
+    candidate = next(lower_reductions(made.task))
     with np.errstate(all="ignore"):
-        y = made.found(way, folder)[0].astype(np.float64)
+        y = made.found(candidate, folder)[0].astype(np.float64)
         return y @ parameter("weight", x.shape[-1], COLUMNS, dtype=dtype).astype(np.float64)
 
 
@@ -106,20 +106,20 @@ def distance(found: Array, expected: Array) -> float:
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F16, DType.BF16])
 def test_rows_are_normed_as_in_f64(dtype: DType, rows: int, inner: int, affine: str, tmp_path: Path) -> None:
     x = (3 * drawn((rows, inner)) + 2).astype(dtype.numpy)
-    for way in ways(made := layer_normed(x, affine)):
-        (found,) = made.found(emulated(way), tmp_path)
-        assert distance(found, exact(x, affine)) <= TOLERANCES[dtype], way.name
+    for candidate in candidates(made := layer_normed(x, affine)):
+        (found,) = made.found(emulated(candidate), tmp_path)
+        assert distance(found, exact(x, affine)) <= TOLERANCES[dtype], candidate.name
 
 
 @needs_compiler
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F16])
 def test_a_residual_block_is_one_launch(dtype: DType, tmp_path: Path) -> None:
     x = (drawn((2, 264)) - 1).astype(dtype.numpy)
-    product = exact(x, columns=264) + parameter("c", 264, dtype=dtype).astype(np.float64)
-    expected = x.astype(np.float64) + gelu(product, approximate="none")
-    for way in ways(made := layer_normed(x, is_block=True, columns=264)):
-        (found,) = made.found(emulated(way), tmp_path)
-        assert distance(found, expected) <= TOLERANCES[dtype], way.name
+    matmul = exact(x, columns=264) + parameter("c", 264, dtype=dtype).astype(np.float64)
+    expected = x.astype(np.float64) + gelu(matmul, approximate="none")
+    for candidate in candidates(made := layer_normed(x, is_block=True, columns=264)):
+        (found,) = made.found(emulated(candidate), tmp_path)
+        assert distance(found, expected) <= TOLERANCES[dtype], candidate.name
 
 
 @needs_compiler
@@ -130,21 +130,21 @@ def test_large_means_cancel_no_more_than_in_the_kernel_of_the_norm(inner: int, t
     x[2] = 1e-3 * x[2] - 300
     x[3, 5] = 1e6
     allowed, expected = normed_alone(x, tmp_path), exact(x)
-    for way in ways(made := layer_normed(x)):
-        (found,) = made.found(emulated(way), tmp_path)
+    for candidate in candidates(made := layer_normed(x)):
+        (found,) = made.found(emulated(candidate), tmp_path)
         for row in range(4):
             limit = 1.5 * distance(allowed[row], expected[row]) + 5e-7
-            assert distance(found[row], expected[row]) <= limit, (way.name, row)
+            assert distance(found[row], expected[row]) <= limit, (candidate.name, row)
 
 
 @needs_compiler
 @pytest.mark.parametrize(("dtype", "inner"), [(DType.F16, 512), (DType.F16, 520), (DType.F32, 512), (DType.BF16, 768)])
 def test_rows_of_one_number_leave_the_bias(dtype: DType, inner: int, tmp_path: Path) -> None:
     x = np.stack([np.full(inner, number) for number in (0, 1 / 3, 1e4, -12345.678)]).astype(dtype.numpy)
-    for way in ways(made := layer_normed(x)):
-        (found,) = made.found(emulated(way), tmp_path)
-        assert distance(found, exact(x)) <= TOLERANCES[dtype], way.name
-        assert (found == found[0]).all(), way.name
+    for candidate in candidates(made := layer_normed(x)):
+        (found,) = made.found(emulated(candidate), tmp_path)
+        assert distance(found, exact(x)) <= TOLERANCES[dtype], candidate.name
+        assert (found == found[0]).all(), candidate.name
 
 
 @needs_compiler
@@ -156,9 +156,9 @@ def test_what_is_not_finite_is_so_where_the_kernel_of_the_norm_has_it(inner: int
     x[2, 0], x[2, inner - 2] = np.inf, -np.inf
     x[3, 0], x[3, inner - 3] = 3e38, -1e30
     alone = normed_alone(x, tmp_path)
-    for way in ways(made := layer_normed(x)):
-        (found,) = made.found(emulated(way), tmp_path)
-        assert np.array_equal(np.isnan(found), np.isnan(alone)), way.name
+    for candidate in candidates(made := layer_normed(x)):
+        (found,) = made.found(emulated(candidate), tmp_path)
+        assert np.array_equal(np.isnan(found), np.isnan(alone)), candidate.name
         np.testing.assert_allclose(found[3], alone[3], rtol=1e-4, atol=1e-4)
 
 
@@ -176,7 +176,7 @@ def test_rows_of_any_mean_and_spread(
     means, spreads = (np.array(each)[:, np.newaxis] for each in zip(*rows, strict=True))
     x = (means + spreads * drawn((2, inner), seed=seed)).astype(np.float32)
     made = layer_normed(x, affine)
-    (found,) = made.found(emulated(ways(made)[0]), tmp_path_factory.getbasetemp())
+    (found,) = made.found(emulated(candidates(made)[0]), tmp_path_factory.getbasetemp())
     weight = np.abs(parameter("weight", inner, COLUMNS, dtype=DType.F32).astype(np.float64))
     gain = np.abs(parameter("gain", inner, dtype=DType.F32)) if "gain" in AFFINE[affine] else np.ones(inner)
     factor = 1 / np.sqrt(x.astype(np.float64).var(-1, keepdims=True) + EPSILON)
@@ -188,7 +188,7 @@ def test_rows_of_any_mean_and_spread(
 @pytest.mark.parametrize(("rows", "inner"), [(1, 256), (4, 1024), (1, 4096)])
 @pytest.mark.parametrize("dtype", [DType.F16, DType.F32], ids=str)
 def test_all_constants_are_asked_for_before_the_wait(dtype: DType, rows: int, inner: int) -> None:
-    kernels = kernels_of(ways(layer_normed(drawn((rows, inner), dtype), columns=96)))
+    kernels = kernels_of(candidates(layer_normed(drawn((rows, inner), dtype), columns=96)))
     assert all(kernel.early_loads >= 4 for kernel in kernels)
     told = problems(kernels)
     assert not told, told[0]
@@ -201,11 +201,11 @@ def test_rows_that_the_kernel_does_not_read_are_normed_before_it(
 ) -> None:
     x = drawn((rows, inner), dtype)
     made = layer_normed(x, is_block=True, columns=inner)
-    product = exact(x, columns=inner) + parameter("c", inner, dtype=dtype).astype(np.float64)
-    (way,) = (each for each in lower_product(made.task) if each.name.startswith("norm+strided"))
-    assert len(way.launches) == 3
-    (found,) = made.found(way, tmp_path)
-    expected = x.astype(np.float64) + gelu(product, approximate="none")
+    matmul = exact(x, columns=inner) + parameter("c", inner, dtype=dtype).astype(np.float64)
+    (candidate,) = (each for each in lower_matmul(made.task) if each.name.startswith("norm+strided"))
+    assert len(candidate.launches) == 3
+    (found,) = made.found(candidate, tmp_path)
+    expected = x.astype(np.float64) + gelu(matmul, approximate="none")
     assert distance(found, expected) <= {DType.F16: 2e-3, DType.F64: 1e-12}[dtype]
 
 
@@ -217,7 +217,7 @@ def test_a_gain_of_one_number_is_not_read_as_many(tmp_path: Path) -> None:
     y = graph.append(native("layer_norm"), [rows, gain, None], {"axis": -1, "epsilon": EPSILON}).output
     graph.set_outputs([graph.append(native("matmul"), [y, constant(graph, weight)]).output])
     Pipeline(((Fuse(normed_rows=8),),)).run(graph, check="none")
-    found = list(lower_product((made := setting(graph, {"x": x})).task))
+    found = list(lower_matmul((made := setting(graph, {"x": x})).task))
     assert found
     assert all(each.name.startswith("norm+") for each in found)
     (result,) = made.found(found[-1], tmp_path)

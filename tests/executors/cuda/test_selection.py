@@ -1,4 +1,4 @@
-"""Choices between the ways of a step: measured once, kept, exported, and robust to damaged files."""
+"""Choices between the candidates of a step: measured once, kept, exported, and robust to damaged files."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ from tests.executors.cuda.test_executable import recorded
 from tests.executors.replay.programs import block, rows
 
 
-def two_ways(task: Task) -> Iterator[Candidate]:
+def two_candidates(task: Task) -> Iterator[Candidate]:
     (made,) = through_meaning(task)
     yield Candidate("slow", made.launches)
     yield Candidate("quick", made.launches)
@@ -37,7 +37,7 @@ def two_ways(task: Task) -> Iterator[Candidate]:
 
 @pytest.fixture
 def timed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was measured, in order: the way called quick is the quicker one."""
+    """What was measured, in order: the candidate called quick is the quicker one."""
     seen: list[str] = []
 
     class Measured:
@@ -52,11 +52,11 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def test_the_quickest_way_is_taken_and_kept(tmp_path: Path, timed: list[str]) -> None:
+def test_the_quickest_candidate_is_taken_and_kept(tmp_path: Path, timed: list[str]) -> None:
     for process in range(2):
         gpu = fake_device(tmp_path)
         gpu.selector = Selector(gpu, TuningCache(tmp_path / "tuning"))
-        with patch.object(lowering, "families_of", lambda _op: (two_ways,)):
+        with patch.object(lowering, "families_of", lambda _op: (two_candidates,)):
             program = recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]})
             for _ in range(2):
                 program.run({"x": rows(4)})
@@ -67,7 +67,7 @@ def test_the_quickest_way_is_taken_and_kept(tmp_path: Path, timed: list[str]) ->
 
 
 def test_only_heavy_steps_are_measured_unless_told_otherwise(tmp_path: Path, timed: list[str]) -> None:
-    with patch.object(lowering, "families_of", lambda _op: (two_ways,)):
+    with patch.object(lowering, "families_of", lambda _op: (two_candidates,)):
         for tunes, expected in ((None, ["slow", "quick"]), (False, [])):
             gpu = fake_device(tmp_path)
             gpu.selector = Selector(gpu, TuningCache(tmp_path / str(tunes)), tunes)
@@ -81,7 +81,7 @@ def test_transforms_are_measured(tmp_path: Path, timed: list[str]) -> None:
     graph = b.finish({"y": b.op("dft", b.input("x", "f32[2, 6, 1]"), onesided=True)})
     gpu = fake_device(tmp_path)
     gpu.selector = Selector(gpu, TuningCache(tmp_path / "tuning"))
-    with patch.object(lowering, "families_of", lambda _op: (two_ways,)):
+    with patch.object(lowering, "families_of", lambda _op: (two_candidates,)):
         recorded(graph, gpu).run({"x": np.ones((2, 6, 1), np.float32)})
     assert timed == ["slow", "quick"]
 
@@ -96,13 +96,13 @@ def test_attention_of_many_queries_is_measured(
     gpu = fake_device(tmp_path)
     gpu.selector = Selector(gpu, TuningCache(tmp_path / "tuning"))
     given = {"q": np.ones((1, 2, queries, 8), np.float32), "k": np.ones((1, 2, 64, 8), np.float32)}
-    with patch.object(lowering, "families_of", lambda _op: (two_ways,)):
+    with patch.object(lowering, "families_of", lambda _op: (two_candidates,)):
         recorded(graph, gpu).run(given | ({"n": np.array([64])} if has_lengths else {}))
     assert timed == ["slow", "quick"] * is_measured
 
 
 def test_what_is_needed_first_is_compiled_together(tmp_path: Path, timed: list[str]) -> None:
-    """One call for a plan, before anything is measured: all ways of problems, and the first of other steps."""
+    """One call for a plan, before anything is measured: all candidates of problems, and the first of other steps."""
     gpu = fake_device(tmp_path)
     gpu.selector = selector = Selector(gpu, TuningCache(tmp_path / "tuning"))
     events: list[tuple[str, set[str], list[LoweredStep]]] = []
@@ -113,14 +113,14 @@ def test_what_is_needed_first_is_compiled_together(tmp_path: Path, timed: list[s
         events.append(("compile", {kernel.text for kernel in found}, list(steps)))
         return found
 
-    def ordered(ways: LoweredStep) -> LoweredStep:
-        launches = [launch for each in ways.candidates for launch in each.launches]
+    def ordered(step: LoweredStep) -> LoweredStep:
+        launches = [launch for each in step.candidates for launch in each.launches]
         texts = {launch.kernel.text for launch in launches if isinstance(launch, KernelLaunch)}
-        events.append(("order", texts, [ways]))
-        return order(ways)
+        events.append(("order", texts, [step]))
+        return order(step)
 
     with (
-        patch.object(lowering, "families_of", lambda _op: (two_ways,)),
+        patch.object(lowering, "families_of", lambda _op: (two_candidates,)),
         patch.object(selector, "kernels_wanted", announced),
         patch.object(selector, "ordered", ordered),
     ):
@@ -130,18 +130,20 @@ def test_what_is_needed_first_is_compiled_together(tmp_path: Path, timed: list[s
     assert what == "compile"
     firsts = {
         launch.kernel.text
-        for ways in steps
-        for each in ways.candidates[:1]
+        for step in steps
+        for each in step.candidates[:1]
         for launch in each.launches
         if isinstance(launch, KernelLaunch)
     }
     assert firsts
     assert firsts <= texts
-    assert {kernel.text for kernel in announce(steps)} == firsts, "what has been measured comes down to the chosen way"
+    assert {kernel.text for kernel in announce(steps)} == firsts, (
+        "what has been measured comes down to the chosen candidate"
+    )
 
 
 def test_a_measurement_runs_on_memory_of_its_own(tmp_path: Path) -> None:
-    with patch.object(lowering, "families_of", lambda _op: (two_ways,)):
+    with patch.object(lowering, "families_of", lambda _op: (two_candidates,)):
         gpu = fake_device(tmp_path)
         gpu.selector = Selector(gpu, TuningCache(tmp_path / "tuning"))
         program = recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]})
@@ -168,7 +170,7 @@ def test_candidates_of_a_problem_take_turns_in_one_memory(tmp_path: Path) -> Non
         return seconds(measurement, limit)
 
     with (
-        patch.object(lowering, "families_of", lambda _op: (two_ways,)),
+        patch.object(lowering, "families_of", lambda _op: (two_candidates,)),
         patch.object(FakeDriver, "allocate", noted),
         patch.object(selection.Measurement, "seconds", counted),
     ):
@@ -200,7 +202,7 @@ def test_memory_that_is_free_gives_way_to_what_lacks_it() -> None:
         memory.take(90)
 
 
-def test_a_way_that_is_far_slower_is_not_measured_further(tmp_path: Path) -> None:
+def test_a_candidate_that_is_far_slower_is_not_measured_further(tmp_path: Path) -> None:
     """By itself the first one takes a microsecond, which all take in a graph, and the second a second."""
     tries = iter([1e-6, 1.0])
     gpu = fake_device(tmp_path)
@@ -217,7 +219,7 @@ def test_a_way_that_is_far_slower_is_not_measured_further(tmp_path: Path) -> Non
         return next(tries)
 
     with (
-        patch.object(lowering, "families_of", lambda _op: (two_ways,)),
+        patch.object(lowering, "families_of", lambda _op: (two_candidates,)),
         patch.object(selection, "_TRIES", 1),
         patch.object(selection, "graph_seconds", counted),
         patch.object(selection, "seconds_alone", alone),
@@ -277,7 +279,7 @@ def test_equal_problems_share_a_choice_whatever_their_values_are_called() -> Non
 
 
 def test_other_rounding_or_places_are_other_problems() -> None:
-    case = product_case()
+    case = matmul_case()
     tasks = [
         case,
         replace(case, tf32=True),
@@ -288,7 +290,7 @@ def test_other_rounding_or_places_are_other_problems() -> None:
     assert problem_key("gpu", far, []) == problem_key("gpu", case, [])
 
 
-def product_case() -> Task:
+def matmul_case() -> Task:
     graph = Graph()
     values = [graph.add_input(name, TensorType(DType.F32, (8, 8))) for name in "ab"]
     graph.set_outputs([graph.append(native("matmul"), values).output])
@@ -312,7 +314,7 @@ def test_where_memory_was_short_the_choice_is_of_this_process_alone(tmp_path: Pa
     gpu = fake_device(tmp_path)
     gpu.selector = Selector(gpu, TuningCache(tmp_path / "tuning"))
     with (
-        patch.object(lowering, "families_of", lambda _op: (two_ways,)),
+        patch.object(lowering, "families_of", lambda _op: (two_candidates,)),
         patch.object(selection, "Measurement", Measured),
     ):
         for _ in range(2):
@@ -324,10 +326,10 @@ def test_where_memory_was_short_the_choice_is_of_this_process_alone(tmp_path: Pa
 
 def broken_and_whole(task: Task) -> Iterator[Candidate]:
     yield Candidate("broken", (KernelLaunch(Kernel("broken", (1, 1, 1), (1, 1, 1)), (), 0),))
-    yield from two_ways(task)
+    yield from two_candidates(task)
 
 
-def test_a_way_that_does_not_compile_is_not_measured_but_counted(tmp_path: Path) -> None:
+def test_a_candidate_that_does_not_compile_is_not_measured_but_counted(tmp_path: Path) -> None:
     with patch.object(lowering, "families_of", lambda _op: (broken_and_whole,)):
         gpu = fake_device(tmp_path)
         gpu.selector = Selector(gpu, TuningCache(tmp_path / "tuning"))
@@ -340,7 +342,7 @@ def test_a_way_that_does_not_compile_is_not_measured_but_counted(tmp_path: Path)
 
 
 @pytest.mark.parametrize("error", [InputError("no such launch"), FakeFailure("invalid argument")])
-def test_ways_that_the_device_refuses_leave_the_step_to_the_host(error: Exception, tmp_path: Path) -> None:
+def test_candidates_that_the_device_refuses_leave_the_step_to_the_host(error: Exception, tmp_path: Path) -> None:
     class Refused:
         def __init__(self, _device: object, _task: object, _candidate: Candidate, _memory: object) -> None:
             raise error
@@ -348,7 +350,7 @@ def test_ways_that_the_device_refuses_leave_the_step_to_the_host(error: Exceptio
     gpu = fake_device(tmp_path)
     gpu.selector = Selector(gpu, TuningCache(tmp_path / "tuning"))
     with (
-        patch.object(lowering, "families_of", lambda _op: (two_ways,)),
+        patch.object(lowering, "families_of", lambda _op: (two_candidates,)),
         patch.object(selection, "Measurement", Refused),
     ):
         program = recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]})
@@ -360,14 +362,17 @@ def test_ways_that_the_device_refuses_leave_the_step_to_the_host(error: Exceptio
     assert TuningCache(tmp_path / "tuning").read_all() == 0
 
 
-def test_ways_that_nobody_had_memory_to_measure_stay_as_they_are(tmp_path: Path) -> None:
+def test_candidates_that_nobody_had_memory_to_measure_stay_as_they_are(tmp_path: Path) -> None:
     class Short:
         def __init__(self, _device: object, _task: object, _candidate: Candidate, _memory: object) -> None:
             raise ResourceError("no memory")
 
     gpu = fake_device(tmp_path)
     gpu.selector = Selector(gpu, TuningCache(tmp_path / "tuning"))
-    with patch.object(lowering, "families_of", lambda _op: (two_ways,)), patch.object(selection, "Measurement", Short):
+    with (
+        patch.object(lowering, "families_of", lambda _op: (two_candidates,)),
+        patch.object(selection, "Measurement", Short),
+    ):
         recorded(block(), gpu, dynamic={"B": (1, 8)}, buckets={"B": [4]}).run({"x": rows(4)})
     assert not gpu.fallbacks.kernels
     assert not gpu.fallbacks.host_steps

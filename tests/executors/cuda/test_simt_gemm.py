@@ -1,4 +1,4 @@
-"""Products by strides and of quantized tensors, their kernels emulated on the host."""
+"""Matmuls by strides and of quantized tensors, their kernels emulated on the host."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 from capgraph.executors.cuda.kernel_ir.launch import Chip, KernelLaunch, LibraryCall
-from capgraph.executors.cuda.kernels.gemm.products import lower_product
-from capgraph.executors.cuda.kernels.gemm.quantized_products import LOWERINGS, lower_matmul_integer
+from capgraph.executors.cuda.kernels.gemm.matmul import lower_matmul
+from capgraph.executors.cuda.kernels.gemm.quantized_gemm import LOWERINGS, lower_matmul_integer
 from capgraph.executors.cuda.kernels.gemm.simt_gemm import tile_size
 from capgraph.ir.constant import Array
 from capgraph.ir.graph import Graph
@@ -20,7 +20,7 @@ from tests.executors.cuda.compiling import compile_problems
 from tests.executors.cuda.solving import Layout, Setting, constant, setting
 
 
-def product(op: str, arrays: dict[str, Array], layouts: dict[str, Layout] | None = None, **attrs: Any) -> Setting:
+def matmul(op: str, arrays: dict[str, Array], layouts: dict[str, Layout] | None = None, **attrs: Any) -> Setting:
     graph = Graph()
     values = [graph.add_input(name, TensorType(DType.of(x.dtype), x.shape)) for name, x in arrays.items()]
     graph.set_outputs([graph.append(native(op), values, attrs).output])
@@ -40,7 +40,7 @@ def every_other(array: Array) -> Array:
 
 
 def by_strides(made: Setting, folder: Path) -> None:
-    lowering = LOWERINGS.get(made.task.node.op.name, lower_product)
+    lowering = LOWERINGS.get(made.task.node.op.name, lower_matmul)
     (candidate,) = (each for each in lowering(made.task) if each.name == "strided")
     (found,), (expected,) = made.found(candidate, folder), made.expected
     if expected.dtype.kind in "iu":
@@ -52,18 +52,18 @@ def by_strides(made: Setting, folder: Path) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.uint64])
 def test_any_strides_and_dtypes(dtype: Any, tmp_path: Path) -> None:
     arrays = {"a": drawn((2, 1, 17, 9), dtype), "b": drawn((3, 9, 21), dtype, 1)}
-    by_strides(product("matmul", arrays, {"a": every_other}), tmp_path)
+    by_strides(matmul("matmul", arrays, {"a": every_other}), tmp_path)
 
 
 @pytest.mark.parametrize("c", [(5, 1), (7,), ()])
 def test_addends_of_any_shape(c: tuple[int, ...], tmp_path: Path) -> None:
     arrays = {"a": drawn((6, 5), np.float32), "b": drawn((7, 6), np.float32, 1), "c": drawn(c, np.float32, 2)}
-    by_strides(product("gemm", arrays, alpha=0.5, beta=2.0, trans_a=True, trans_b=True), tmp_path)
+    by_strides(matmul("gemm", arrays, alpha=0.5, beta=2.0, trans_a=True, trans_b=True), tmp_path)
 
 
 def test_an_addend_times_0_is_not_read(tmp_path: Path) -> None:
     arrays = {"a": drawn((6, 5), np.float32), "b": drawn((5, 7), np.float32, 1), "c": np.full(7, np.nan, np.float32)}
-    by_strides(product("gemm", arrays, beta=0.0), tmp_path)
+    by_strides(matmul("gemm", arrays, beta=0.0), tmp_path)
 
 
 @pytest.mark.parametrize(("alpha", "beta"), [(0.5, 2.0), (2.0, 0.25), (-1.0, 0.5)])
@@ -72,14 +72,14 @@ def test_integers_by_numbers_that_are_none(dtype: Any, alpha: float, beta: float
     arrays = {"a": drawn((6, 5), dtype), "b": drawn((5, 7), dtype, 1), "c": drawn((6, 7), dtype, 2)}
     arrays = {name: abs(each.astype(np.int64)).astype(dtype) for name, each in arrays.items()}
     alpha = abs(alpha) if dtype is np.uint64 else alpha
-    by_strides(product("gemm", arrays, alpha=alpha, beta=beta), tmp_path)
+    by_strides(matmul("gemm", arrays, alpha=alpha, beta=beta), tmp_path)
 
 
 @pytest.mark.parametrize("zeros", [((), ()), ((1,), (5,)), ((4,), (1,))])
 def test_bytes_with_zero_points(zeros: tuple[tuple[int, ...], tuple[int, ...]], tmp_path: Path) -> None:
     arrays = {"a": drawn((4, 6), np.uint8), "b": drawn((6, 5), np.int8, 1)}
     arrays |= {"za": drawn(zeros[0], np.uint8, 2), "zb": drawn(zeros[1], np.int8, 3)}
-    by_strides(product("matmul_integer", arrays), tmp_path)
+    by_strides(matmul("matmul_integer", arrays), tmp_path)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
@@ -88,7 +88,7 @@ def test_results_that_are_quantized_again(dtype: Any, tmp_path: Path) -> None:
     arrays |= {"za": np.array([1, 2, 3, 4], np.int8), "b": drawn((6, 5), np.int8, 1)}
     arrays |= {"sb": np.linspace(0.1, 0.5, 5, dtype=np.float32), "zb": drawn((5,), np.int8, 3)}
     arrays |= {"sy": np.array(0.7, np.float32), "zy": np.array(3, dtype)}
-    by_strides(product("qlinear_matmul", arrays), tmp_path)
+    by_strides(matmul("qlinear_matmul", arrays), tmp_path)
 
 
 def test_small_floats_beside_integers_keep_their_fractions(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_small_floats_beside_integers_keep_their_fractions(tmp_path: Path) -> No
     scale = np.array(0.5, np.float32)
     arrays = {"a": drawn((4, 6), np.int8), "sa": scale, "za": np.array(1, np.int8), "b": small, "sb": scale}
     arrays |= {"zb": np.array(0.75, small.dtype), "sy": np.array(0.25, np.float32), "zy": np.array(3, np.uint8)}
-    by_strides(product("qlinear_matmul", arrays), tmp_path)
+    by_strides(matmul("qlinear_matmul", arrays), tmp_path)
 
 
 def test_signed_bytes_without_zero_points_are_the_librarys_where_sizes_fit() -> None:
@@ -119,13 +119,13 @@ def test_tiles_are_small_where_there_are_few() -> None:
 @pytest.mark.parametrize("leading", [(), (3,), (2, 2)])
 def test_batches_of_signed_bytes_are_the_librarys(leading: tuple[int, ...], tmp_path: Path) -> None:
     arrays = {"a": drawn((*leading, 5, 32), np.int8), "b": drawn((*leading, 32, 16), np.int8, 1)}
-    made = product_without_zeros(arrays)
+    made = matmul_without_zeros(arrays)
     first = next(iter(lower_matmul_integer(made.task)))
     assert first.name == "cublaslt"
     assert (made.found(first, tmp_path)[0] == made.expected[0]).all()
 
 
-def product_without_zeros(arrays: dict[str, Array]) -> Setting:
+def matmul_without_zeros(arrays: dict[str, Array]) -> Setting:
     graph = Graph()
     values = [graph.add_input(name, TensorType(DType.I8, x.shape)) for name, x in arrays.items()]
     graph.set_outputs([graph.append(native("matmul_integer"), [*values, None, None]).output])
@@ -165,11 +165,11 @@ def test_unsigned_bytes_are_made_signed_for_the_library(
     weight = constant(graph, drawn((32, 16), np.int8, 1))
     graph.set_outputs([graph.append(native("matmul_integer"), [values["a"], weight, values.get("z"), None]).output])
     made = setting(graph, arrays)
-    ways = {each.name: each for each in lower_matmul_integer(made.task)}
+    candidates = {each.name: each for each in lower_matmul_integer(made.task)}
     if leading and zero == (5,):
-        assert list(ways) == ["strided"]
+        assert list(candidates) == ["strided"]
         return
-    assert list(ways) == ["cublaslt-signed", "strided"]
-    assert (made.found(ways["cublaslt-signed"], tmp_path)[0] == made.expected[0]).all()
-    kernels = [each.kernel for each in ways["cublaslt-signed"].launches if isinstance(each, KernelLaunch)]
+    assert list(candidates) == ["cublaslt-signed", "strided"]
+    assert (made.found(candidates["cublaslt-signed"], tmp_path)[0] == made.expected[0]).all()
+    kernels = [each.kernel for each in candidates["cublaslt-signed"].launches if isinstance(each, KernelLaunch)]
     assert compile_problems(kernels) == []

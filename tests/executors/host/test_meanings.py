@@ -34,7 +34,7 @@ def convolution(graph: Graph) -> Node:
         (POOLED + "  %p = matmul(%m, %v)\n  %y = softmax(%p) {axis = 1}\n  return %y", False),
         (POOLED + "".join(f"  %n{i} = neg(%m)\n" for i in range(40)) + "  return " + "%n0", False),
     ],
-    ids=["softmax", "log_softmax", "nothing", "a product in between", "many readers"],
+    ids=["softmax", "log_softmax", "nothing", "a matmul in between", "many readers"],
 )
 def test_scores_of_a_softmax_are_summed_in_twice_the_width(body: str, is_wide: bool) -> None:
     node = convolution(graph_of(body))

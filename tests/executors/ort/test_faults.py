@@ -279,15 +279,15 @@ def test_the_greatest_and_the_least_stay_in_the_session(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("size", ["0", "K"])
-def test_products_over_nothing_are_zero(size: str) -> None:
-    program = capgraph.optimize(parse(PRODUCT.replace("K", size)), executor="ort")
+def test_matmuls_over_nothing_are_zero(size: str) -> None:
+    program = capgraph.optimize(parse(MATMUL.replace("K", size)), executor="ort")
     for _ in range(20):
         _ = np.full((2, 3, 4), 7, np.float32)  # memory that the next result may lie in
         found = program.run({"x": np.ones((2, 3, 0), np.float32), "y": np.ones((2, 4, 0), np.float32)})
         assert not np.any(found["z"])
 
 
-PRODUCT = """graph @main(%x: f32[2, 3, K], %y: f32[2, 4, K]) {
+MATMUL = """graph @main(%x: f32[2, 3, K], %y: f32[2, 4, K]) {
   %t: f32[2, K, 4] = transpose(%y) {perm = [0, 2, 1]}
   %z: f32[2, 3, 4] = matmul(%x, %t)
   return %z
@@ -303,7 +303,7 @@ BY_VECTOR = """graph @main(%x: f32[3], %y: f32[3, 2]) {
 
 def test_a_transposed_matrix_by_a_vector() -> None:
     assert wrong_optimizers(parse(BY_VECTOR)) == ("MatmulTransposeFusion",)
-    assert wrong_optimizers(parse(PRODUCT)) == ()
+    assert wrong_optimizers(parse(MATMUL)) == ()
     x, y = np.array([1, 2, 3], np.float32), np.arange(6, dtype=np.float32).reshape(3, 2)
     assert capgraph.optimize(parse(BY_VECTOR), executor="ort").run({"x": x, "y": y})["z"].tolist() == [16, 22]
 

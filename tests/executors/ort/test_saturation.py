@@ -99,7 +99,7 @@ def drawn_zeros(drawn: Drawn, kind: str, left: Any, right: Any, columns: int) ->
     columns=st.sampled_from((1, 3, 16, 33)),
     **CASES,
 )
-def test_a_product_of_matrices_is_exact(
+def test_a_matmul_is_exact(
     form: str,
     rows: int,
     inner: int,
@@ -243,7 +243,7 @@ def test_what_is_quantized_here_is_quantized_as_u8() -> None:
     assert not any(node.op.name == "bitwise_xor" for node in made.nodes)
 
 
-PRODUCT = "graph @main(%x: u8[2, 3], %w: i8[3, 4]) { %y: i32[2, 4] = matmul_integer(%x, %w, _, _) return %y }"
+MATMUL = "graph @main(%x: u8[2, 3], %w: i8[3, 4]) { %y: i32[2, 4] = matmul_integer(%x, %w, _, _) return %y }"
 WEIGHTS = """graph @main(%x: f32[2, 3], %w: i8[3, 4], %s: f32[]) {
   %b: f32[3, 4] = dequantize_linear(%w, %s, _) {to = f32}
   %y: f32[2, 4] = matmul(%x, %b)
@@ -254,35 +254,35 @@ WEIGHTS = """graph @main(%x: f32[2, 3], %w: i8[3, 4], %s: f32[]) {
 @pytest.mark.parametrize(
     "text",
     [
-        PRODUCT.replace("i8[", "u8["),
-        PRODUCT.replace("u8[", "i8["),
-        PRODUCT.replace("u8", "i16").replace("i8", "u8").replace("i16", "i8"),
+        MATMUL.replace("i8[", "u8["),
+        MATMUL.replace("u8[", "i8["),
+        MATMUL.replace("u8", "i16").replace("i8", "u8").replace("i16", "i8"),
         WEIGHTS,
-        PRODUCT.replace("matmul_integer(%x, %w, _, _)", "com.microsoft.QGemm(%x) {opset_version = 1}"),
-        PRODUCT.replace("matmul_integer(%x, %w, _, _)", "onnx.Conv(%x)"),
+        MATMUL.replace("matmul_integer(%x, %w, _, _)", "com.microsoft.QGemm(%x) {opset_version = 1}"),
+        MATMUL.replace("matmul_integer(%x, %w, _, _)", "onnx.Conv(%x)"),
         DEQUANTIZED.replace("%x: u8", "%x: i8").replace("i8[3, 4]", "u8[3, 4]").replace("%z)", "_)"),
     ],
 )
-def test_other_products_stay_as_they_are(text: str) -> None:
+def test_other_matmuls_stay_as_they_are(text: str) -> None:
     graph = parse(text)
     assert without_saturation(graph) is graph
 
 
-def test_products_stay_where_no_kernel_saturates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matmuls_stay_where_no_kernel_saturates(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(_graph: Graph) -> Graph:
         raise AssertionError
 
     monkeypatch.setattr(module, "without_saturation", refused)
     monkeypatch.setattr(module, "saturates", lambda: False)
-    Session(parse(PRODUCT))
+    Session(parse(MATMUL))
     monkeypatch.setattr(module, "saturates", lambda: True)
     with pytest.raises(AssertionError):
-        Session(parse(PRODUCT))
+        Session(parse(MATMUL))
 
 
 def test_the_processor_is_asked() -> None:
     session = module.opened(
-        parse(PRODUCT.replace("3]", "64]").replace("[3", "[64")), module._options(1), ["CPUExecutionProvider"]
+        parse(MATMUL.replace("3]", "64]").replace("[3", "[64")), module._options(1), ["CPUExecutionProvider"]
     )
     x, w = np.full((2, 64), 255, np.uint8), np.full((64, 4), -128, np.int8)
     is_exact = (session.run(None, {"x": x, "w": w})[0] == 64 * 255 * -128).all()

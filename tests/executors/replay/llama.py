@@ -1,7 +1,7 @@
 """A small Llama as serving engines run it: the tokens of all requests of a call in one axis, N, without padding.
 
 A call has N tokens of R requests, at most T of one of them: prompts, or parts of them, beside requests that go on by a
-single token (a mixed batch), or only the latter (uniform decode, T = 1, N = R). Norms, products, rotary embedding and
+single token (a mixed batch), or only the latter (uniform decode, T = 1, N = R). Norms, matmuls, rotary embedding and
 the network work on tokens. Attention takes the tokens as they lie and how many there are of each request, whose cache
 has got the new keys and values before, and how much of each cache counts.
 """

@@ -342,7 +342,7 @@ def test_a_fused_region_may_return_what_it_was_given():
         np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
-def test_an_output_that_a_product_reads_transposed_is_a_copy():
+def test_an_output_that_a_matmul_reads_transposed_is_a_copy():
     """ONNX Runtime's fusion of the two forgets that the transposition is an output."""
     graph = parse(
         """graph @net(%a: f32[3, 2], %b: f32[4, 2], %c: f32[2, 5]) {

@@ -169,7 +169,7 @@ class Tied(nn.Module):
         return self.head(self.embedding(x.abs().long() % 20).mean(1))
 
 
-class Products(nn.Module):
+class Matmuls(nn.Module):
     def forward(self, x: Any) -> Any:
         outer = torch.einsum("bi,bj->bij", x, x)
         return (
@@ -306,7 +306,7 @@ MODULES = {
     "structures": ModuleCase(Structures),
     "mixed_precision": ModuleCase(MixedPrecision, tolerance=2e-2),
     "tied": ModuleCase(Tied),
-    "products": ModuleCase(Products),
+    "matmuls": ModuleCase(Matmuls),
     "complex_numbers": ModuleCase(ComplexNumbers),
     "selects": ModuleCase(Selects, is_whole=False),
     "masked_writes": ModuleCase(MaskedWrites, is_whole=False),

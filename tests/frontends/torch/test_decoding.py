@@ -29,7 +29,7 @@ def planned(example: Any, model: Any, batch: int) -> Plan:
 
 
 def launches(plan: Plan) -> int:
-    found = [launch for ways in BACKEND.lower(plan) if ways.candidates for launch in ways.candidates[0].launches]
+    found = [launch for step in BACKEND.lower(plan) if step.candidates for launch in step.candidates[0].launches]
     assert not any(isinstance(launch, HostCall) for launch in found), "a step runs on the host"
     return len(found)
 

@@ -1,4 +1,4 @@
-"""What the experts of a mixture are made of: histograms of few bins, and products by group."""
+"""What the experts of a mixture are made of: histograms of few bins, and matmuls by group."""
 
 from typing import Any
 
@@ -65,7 +65,7 @@ class Grouped(torch.nn.Module):
         return torch._grouped_mm(x, weights.transpose(-2, -1), offs=ends)
 
 
-def test_products_by_group_are_native() -> None:
+def test_matmuls_by_group_are_native() -> None:
     torch.manual_seed(0)
     x, weights = torch.randn(10, 16).bfloat16(), torch.randn(3, 24, 16).bfloat16()
     ends = torch.tensor([4, 4, 10], dtype=torch.int32)

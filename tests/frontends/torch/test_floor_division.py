@@ -12,7 +12,7 @@ from capgraph.frontends.torch.fx import from_fx
 from capgraph.ir.types import DType
 
 from tests.executors.cuda.codegen.cases import Case
-from tests.executors.cuda.codegen.emulated import results_of_ways
+from tests.executors.cuda.codegen.emulated import results_of_candidates
 from tests.executors.cuda.emulator import HAS_COMPILER
 
 torch.set_num_threads(1)
@@ -70,8 +70,8 @@ def test_kernels_divide_alike(tmp_path: Path) -> None:
         cases.append(Case(str(dtype), graph, {}, arrays))
         expected.append(wanted(*arrays, dtype))
     by_name = dict(zip((case.name for case in cases), expected, strict=True))
-    for case, way, found in results_of_ways(cases, tmp_path):
-        assert [each.tolist() for each in found] == by_name[case.name], (case.name, way)
+    for case, candidate, found in results_of_candidates(cases, tmp_path):
+        assert [each.tolist() for each in found] == by_name[case.name], (case.name, candidate)
 
 
 def test_what_is_needed_for_numbers() -> None:

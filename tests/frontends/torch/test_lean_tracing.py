@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 import torch
 from capgraph.frontends.torch import from_torch
-from capgraph.frontends.torch.lean_tracing import code_when_called, products_by_shape, short_notes
+from capgraph.frontends.torch.lean_tracing import code_when_called, matmuls_by_shape, short_notes
 from torch import nn
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -62,7 +62,7 @@ def test_layers_have_the_type_that_their_parts_have(shape: tuple[int, ...], bias
         given = given if given.dim() > 1 else given[None]
         addend = torch.empty(6, dtype=torch.bfloat16) if bias else None
         by_parts = result()
-        with products_by_shape():
+        with matmuls_by_shape():
             assert result() == by_parts
             with pytest.raises(RuntimeError):
                 nn.functional.linear(given, weight.T, addend)
@@ -71,7 +71,7 @@ def test_layers_have_the_type_that_their_parts_have(shape: tuple[int, ...], bias
 
 def test_layers_that_are_taken_apart_have_all_parts() -> None:
     """Of what is traced by its parts, as for another backend, none is lost."""
-    with torch.no_grad(), products_by_shape():
+    with torch.no_grad(), matmuls_by_shape():
         traced = make_fx(nn.functional.linear, tracing_mode="fake")(torch.ones(2, 3), torch.ones(4, 3), torch.ones(4))
     assert [str(node.target) for node in traced.graph.nodes if node.op == "call_function"] == [
         "aten.t.default",

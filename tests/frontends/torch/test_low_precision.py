@@ -1,4 +1,4 @@
-"""Products of fp8 and bytes in PyTorch are products of dequantized numbers, and cuBLASLt's on a GPU."""
+"""Matmuls of fp8 and bytes in PyTorch are matmuls of dequantized numbers, and cuBLASLt's on a GPU."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ SCALES = {
 @pytest.mark.parametrize("scales", SCALES)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 1e-2), (torch.float32, 1e-5)])
 @pytest.mark.parametrize("has_bias", [False, True])
-def test_a_scaled_product_is_what_pytorch_gives(scales: str, dtype: Any, tolerance: float, has_bias: bool) -> None:
+def test_a_scaled_matmul_is_what_pytorch_gives(scales: str, dtype: Any, tolerance: float, has_bias: bool) -> None:
     inputs = (numbers(16, 32), numbers(48, 32), *SCALES[scales])
     module = Scaled(dtype, has_bias and dtype is torch.bfloat16)
     expected = module(*inputs).float()
@@ -55,7 +55,7 @@ def test_a_scaled_product_is_what_pytorch_gives(scales: str, dtype: Any, toleran
         ("rows-columns", True, "fp8-unscaled+pointwise"),
     ],
 )
-def test_it_is_one_product_of_the_library_and_at_most_a_kernel(scales: str, has_bias: bool, way: str) -> None:
+def test_it_is_one_matmul_of_the_library_and_at_most_a_kernel(scales: str, has_bias: bool, way: str) -> None:
     inputs = (numbers(16, 32), numbers(48, 32), *SCALES[scales])
     graph = exported.from_exported(torch.export.export(Scaled(torch.bfloat16, has_bias), inputs)).graph
     pipeline_for(2, "cuda").run(graph)
@@ -68,7 +68,7 @@ def test_it_is_one_product_of_the_library_and_at_most_a_kernel(scales: str, has_
     assert not any(each.remark for each in ways[-1].candidates)
 
 
-def test_a_product_of_bytes_is_summed_in_i32() -> None:
+def test_a_matmul_of_bytes_is_summed_in_i32() -> None:
     class Bytes(torch.nn.Module):
         def forward(self, a: Any, b: Any) -> Any:
             return torch._int_mm(a, b) + 1

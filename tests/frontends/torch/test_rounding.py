@@ -18,7 +18,7 @@ def _allow_in_cudnn(allowed: bool) -> None:
     torch._C._set_cudnn_allow_tf32(allowed)
 
 
-def test_by_default_products_are_exact() -> None:
+def test_by_default_matmuls_are_exact() -> None:
     assert asked_tf32() == Tf32(convolutions=True, cells=True)
 
 
@@ -26,7 +26,7 @@ def test_settings_by_either_of_their_names_are_seen() -> None:
     _allow_in_cudnn(False)
     assert asked_tf32() == Tf32()
     torch.set_float32_matmul_precision("high")
-    assert asked_tf32() == Tf32(products=True)
+    assert asked_tf32() == Tf32(matmuls=True)
     torch.backends.cudnn.conv.fp32_precision = "tf32"
     torch.backends.cuda.matmul.fp32_precision = "ieee"
     assert asked_tf32() == Tf32(convolutions=True)

@@ -134,7 +134,7 @@ def test_attention_refuses_shapes_that_do_not_fit(shapes, message):
         op.result_types(types, op.complete_attrs({}))
 
 
-def test_the_cost_of_attention_counts_both_products():
+def test_the_cost_of_attention_counts_both_matmuls():
     op = native("attention")
     types = [TensorType(DType.F32, (B, H, T, 64)), *[TensorType(DType.F32, (B, H, S, 64))] * 2, None, None]
     attrs = op.complete_attrs({})

@@ -1,4 +1,4 @@
-"""Grouped products, row by row against NumPy's."""
+"""Grouped matmuls, row by row against NumPy's."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Matrix products against NumPy and onnx's reference evaluator."""
+"""Matmuls against NumPy and onnx's reference evaluator."""
 
 from typing import Any
 
@@ -54,14 +54,14 @@ def test_small_floats_are_summed_in_f32_and_rounded_once(dtype: DType) -> None:
     ("a", "b", "error"),
     [((2, 3), (4, 5), ShapeError), ((), (4,), TypeRuleError), ((2, 2, 3), (3, 3, 4), ShapeError)],
 )
-def test_refused_products(a: tuple[int, ...], b: tuple[int, ...], error: type) -> None:
+def test_refused_matmuls(a: tuple[int, ...], b: tuple[int, ...], error: type) -> None:
     with pytest.raises(error):
         native("matmul").result_types(
             [TensorType(DType.F32, a), TensorType(DType.F32, b)], linear.OPS[0].complete_attrs({})
         )
 
 
-def test_flops_of_products() -> None:
+def test_flops_of_matmuls() -> None:
     batch, rows = symbol("B"), symbol("M")
     a, b = TensorType(DType.F32, (batch, rows, 5)), TensorType(DType.F32, (5, 7))
     attrs = native("matmul").complete_attrs({})
@@ -89,8 +89,8 @@ def test_gemm_agrees_with_the_reference(sizes: Any, trans: Any, factors: Any, c_
     if c is not None and not is_read:
         c = np.full_like(c, np.nan)
     (found,) = run("gemm", a, b, c, alpha=factors[0], beta=factors[1], trans_a=trans[0], trans_b=trans[1])
-    product = (a.T if trans[0] else a) @ (b.T if trans[1] else b)
-    expected = np.asarray(factors[0] * product + (factors[1] * c if is_read else 0)).astype(dtype)
+    matmul = (a.T if trans[0] else a) @ (b.T if trans[1] else b)
+    expected = np.asarray(factors[0] * matmul + (factors[1] * c if is_read else 0)).astype(dtype)
     assert_close(found, expected)
 
 

@@ -1,4 +1,4 @@
-"""Quantized products: exact integers, and requantizing as onnx's reference evaluator and ONNX Runtime do."""
+"""Quantized matmuls: exact integers, and requantizing as onnx's reference evaluator and ONNX Runtime do."""
 
 from typing import Any
 

@@ -180,7 +180,7 @@ def test_rules_refuse_what_does_not_fit(cell, changes, attrs, message):
         op.result_types(types, op.complete_attrs(attrs))
 
 
-def test_the_cost_of_a_cell_counts_its_products():
+def test_the_cost_of_a_cell_counts_its_matmuls():
     op = native("lstm")
     shapes = [(symbol("T"), symbol("B"), 3), (1, 8, 3), (1, 8, 2), *[None] * 5]
     types = [None if shape is None else TensorType(DType.F32, shape) for shape in shapes]

@@ -208,7 +208,7 @@ graph @main(%p: f16[{heads}, 5, 7], %v: f16[{heads}, 7, 4]) {{
         ("2, 3", "2, 5, 3", "[0, 2, 1, 3]", "2, 60", False),
     ],
 )
-def test_products_of_one_batch_lay_heads_out_as_they_are_joined(
+def test_matmuls_of_one_batch_lay_heads_out_as_they_are_joined(
     heads: str, steps: str, perm: str, joined: str, is_view: bool
 ) -> None:
     plan = make_plan(parse(JOINED.format(heads=heads, steps=steps, perm=perm, joined=joined)), {}, CUDA)

@@ -35,7 +35,7 @@ def test_calls_bring_their_real_size_and_garbage() -> None:
     assert called.first_difference(masked, Exactness.EXACT) == ""
 
 
-def test_products_of_fewer_rows_round_otherwise() -> None:
+def test_matmuls_of_fewer_rows_round_otherwise() -> None:
     graph = parse(
         dedent("""
     graph @main(%x: f32[B, 1000], %w: f32[1000, 300]) {

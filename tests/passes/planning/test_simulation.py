@@ -82,7 +82,7 @@ def test_steps_kept_outside_cut_the_graph_into_segments():
     assert found.full_us == pytest.approx(3.0 + 4 * add + softmax + 2.0)
 
 
-def test_products_take_their_bytes_or_one_element_and_their_arithmetic():
+def test_matmuls_take_their_bytes_or_one_element_and_their_arithmetic():
     b = Builder()
     x = b.op("matmul", b.input("x", "f32[8, 16]"), b.input("y", "f32[16, 4]"))
     plan = make_plan(b.finish([x]), {}, CUDA)

@@ -1,4 +1,4 @@
-"""Operands of matrix products, plain and quantized."""
+"""Operands of matmuls, plain and quantized."""
 
 from collections.abc import Sequence
 

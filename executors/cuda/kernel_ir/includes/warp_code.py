@@ -1,4 +1,4 @@
-"""Functions that generated kernels share: products of a warp on tensor cores, a cluster's memory, mean and spread."""
+"""Functions that generated kernels share: matmuls of a warp on tensor cores, a cluster's memory, mean and spread."""
 
 MATRICES = """
 // Four matrices of 8 x 8 elements of 16 bits; TURNED, each is transposed.
@@ -18,7 +18,7 @@ template <bool TURNED, class T> __device__ inline void NAME_matrices(unsigned* t
 """
 
 
-def warp_products(kind: str) -> str:
+def warp_mma(kind: str) -> str:
     """A function `NAME_mma`: d += a @ b for 16 x 16 by 16 x 8 numbers of `kind`, who holds which by mma.m16n8k16."""
     return f"""
 __device__ inline void NAME_mma(float* d, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,

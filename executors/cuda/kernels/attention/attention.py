@@ -77,7 +77,7 @@ class Attention:
 
     @property
     def flops(self) -> int:
-        """Arithmetic of both products; half of it where each query sees half of the keys."""
+        """Arithmetic of both matmuls; half of it where each query sees half of the keys."""
         scores = self.batch * self.kv_heads * self.shared * self.steps * self.keys
         full = 2 * scores * (self.depth + self.width)
         return full // 2 if self.is_causal and self.steps == self.keys else full

@@ -1,7 +1,7 @@
 """The row that a step of decoding writes of each cache, by the attention that reads the caches.
 
 All other rows are of earlier calls, so that a kernel asks for them before it waits. The new ones never come from
-memory: they are what the product in front has made, rotated here where the model rotates them, and the warps of the
+memory: they are what the matmul in front has made, rotated here where the model rotates them, and the warps of the
 tile that they belong to take them from registers. One warp of them writes them.
 """
 

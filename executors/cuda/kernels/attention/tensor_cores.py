@@ -4,11 +4,11 @@ Warps of a block share 16 rows of queries between them by keys, or have 16 rows 
 of the same rows (split-KV), and meet in distributed shared memory. Heads that share keys stand in the rows of one tile.
 
 Fragments of `mma.m16n8k16` come from memory in 16-byte pieces. For q @ k' the order of the features is free: a lane's
-eight neighbors fill its places of two `mma`. For the product with v the order of the columns is free: a lane takes
+eight neighbors fill its places of two `mma`. For the matmul with v the order of the columns is free: a lane takes
 eight columns of a key, and pairs of keys are put together in registers. Where heads do not lie in whole pieces (sizes
 of 36, slices that begin anywhere), a piece takes several loads, and zeros stand behind its last feature.
 
-Weights are rounded to halves for the product with v, which a result shows by up to another half of its last place (of
+Weights are rounded to halves for the matmul with v, which a result shows by up to another half of its last place (of
 f16, rms 2.4e-4 to 2.9e-4 instead of 2.1e-4). A warp that sees keys once, and so waits for memory, cuts them off instead
 and multiplies the rest too, which is never 0: zero times an infinite value would be NaN.
 """
@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from .....ir.plan import element_bytes
 from .....ir.types import DType
 from ...kernel_ir.early_start import TRIGGER, WAIT
-from ...kernel_ir.includes.warp_code import giving_code, warp_products
+from ...kernel_ir.includes.warp_code import giving_code, warp_mma
 from ...kernel_ir.launch import BufferPlace, Chip, Kernel, KernelLaunch
 from ...kernel_ir.prefetch import Ahead
 from ...kernel_ir.sources import Source
@@ -83,7 +83,7 @@ def shapes(attention: Attention, chip: Chip) -> list[Shape]:
     by_keys = 8 if attention.keys >= 8 * _KEYS and attention.width <= 64 else 4
     splits = _splits(attention, chip, blocks, by_keys)
     few = _splits(attention, chip, blocks, 4)
-    if few > 1 and attention.keys <= 4 * few * _KEYS:  # small blocks find room beside those of the product in front
+    if few > 1 and attention.keys <= 4 * few * _KEYS:  # small blocks find room beside those of the matmul in front
         by_keys, splits = 4, few
     found: list[Shape] = []
     if attention.steps > 1 and attention.keys <= 4 * _KEYS:  # four warps would meet after one turn each
@@ -198,7 +198,7 @@ __device__ inline NAME_piece NAME_load(const void* at, bool is_there) {{
 }}
 {_PARTS if any(features_at_once(each) < 8 for each in (attention.q, attention.k, attention.v)) else ""}
 {new.functions(kind) if new is not None else ""}
-{warp_products(kind)}
+{warp_mma(kind)}
 __device__ inline unsigned NAME_pack(float a, float b) {{
 #ifdef EMULATED
   pack<{kind}, 2> y;

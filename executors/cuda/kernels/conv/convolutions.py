@@ -1,4 +1,4 @@
-"""Convolutions: `conv`, `conv_transpose`, and regions around them, by cuDNN, as products, and by own kernels.
+"""Convolutions: `conv`, `conv_transpose`, and regions around them, by cuDNN, as GEMMs, and by own kernels.
 
 Images lie channels-last: that is how tensor cores are fed, and plans lay values around convolutions out so. A weight
 [M, C/groups, ...] is packed once as [M, ..., C/groups]. What is not channels-last (an image that is an input of the
@@ -107,7 +107,7 @@ def lower_convolution(task: Task) -> Iterator[Candidate]:
     from .few_inputs import lower_from_few_channels
     from .few_outputs import lower_to_few_channels
     from .pipelined import lower_pipelined
-    from .pointwise import lower_as_product
+    from .pointwise import lower_as_matmul
 
     region = region_of(task)
     if region is None or region.anchor.op.name not in ("conv", "conv_transpose"):
@@ -122,7 +122,7 @@ def lower_convolution(task: Task) -> Iterator[Candidate]:
         yield from few
         few = []
     is_depthwise = window.groups == static_shape(region.anchor.operands[0])[1] > 1
-    by_libraries = [*lower_as_product(region), *_by_cudnn(region, window)]
+    by_libraries = [*lower_as_matmul(region), *_by_cudnn(region, window)]
     if is_depthwise or (_is_exact(task, region) and own):
         yield from (*own, *by_libraries)
     else:

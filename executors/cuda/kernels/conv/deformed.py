@@ -1,4 +1,4 @@
-"""`deform_conv`: samples as columns of a matrix and a product by cuBLASLt, or one kernel that samples and adds up."""
+"""`deform_conv`: samples as columns of a matrix and a GEMM by cuBLASLt, or one kernel that samples and adds up."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -118,7 +118,7 @@ def lower_deform_conv(task: Task) -> Iterator[Candidate]:
     yield Candidate("samples", (_sampled(made, task),))
 
 
-# ---- columns, then a product
+# ---- columns, then a GEMM
 
 
 def _by_columns(made: _Deformed, task: Task) -> Candidate | None:

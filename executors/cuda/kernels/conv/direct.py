@@ -1,4 +1,4 @@
-"""Own kernels of any convolution: depthwise ones, and a product of gathered windows.
+"""Own kernels of any convolution: depthwise ones, and a GEMM of gathered windows.
 
 The second is what is left where cuDNN has nothing (f64, f32 that has to stay f32, more than three spatial axes,
 negative pads): correct before quick. A transposed convolution gathers too: an element of the result looks for the
@@ -75,7 +75,7 @@ def _epilogue_code(epilogue: OwnKernelEpilogue, total: str, names: list[str]) ->
 
 
 def gathered(x: Source, w: Source, window: Window, ends: Ends, shape: tuple[int, ...], chip: Chip) -> KernelLaunch:
-    """The convolution of an image with a weight, of result shape `shape`, as a product of gathered windows."""
+    """The convolution of an image with a weight, of result shape `shape`, as a GEMM of gathered windows."""
     columns = shape[1] // window.groups
     pixels = shape[0] * math.prod(shape[2:])
     tile = tile_size(pixels, columns, window.groups, chip)

@@ -1,7 +1,7 @@
 """Convolutions of images of few channels (a model's first one), which writing the result bounds.
 
 The image is read as it lies, row-major or channels-last: a block has what its pixels need of all channels in shared
-memory. The inner axis of the product, channels times taps, has no order that neighbors in memory follow: lanes gather
+memory. The inner axis of the GEMM, channels times taps, has no order that neighbors in memory follow: lanes gather
 their places of `mma.m16n8k16` one by one, for as many columns as fit. The order of columns is free: a lane has eight
 neighboring channels of the result, which it writes at once.
 """
@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 
 from .....ir.types import DType
-from ...kernel_ir.includes.warp_code import warp_products
+from ...kernel_ir.includes.warp_code import warp_mma
 from ...kernel_ir.launch import Candidate, Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source, index_type
 from ..gemm.own_kernel_epilogue import OwnKernelEpilogue, own_kernel_epilogue
@@ -128,7 +128,7 @@ def _text(x: Source, weight: Source, window: Window, epilogue: OwnKernelEpilogue
     element = code.element if code is not None else epilogue.element(offset_in_image(epilogue, ["n", "c", "h", "w"]))
     parameters = ", ".join([f"const {kind}* x", f"const {kind}* weight", *epilogue.parameters])
     return f"""
-{warp_products(kind)}
+{warp_mma(kind)}
 extern "C" __global__ void __launch_bounds__({32 * _WARPS}, 2) NAME({parameters}) {{
   begin();
   constexpr int STEPS = {_steps(weight)}, TILES = {4 * blocks}, INNER = {inner}, PIXELS = {tall * broad};

@@ -1,8 +1,8 @@
 """Convolutions of channels-last halves to few channels, which reading the image bounds (the last one of a decoder).
 
-A window of one pixel is enough for tensor cores: columns of the product are all taps of all channels of the result, so
+A window of one pixel is enough for tensor cores: columns of the GEMM are all taps of all channels of the result, so
 that a pixel is read once, and what a tap finds is added up from shared memory at the pixel that the tap is for. Warps
-take 16 pixels of a tile at a time by `mma.m16n8k16`. The order of channels inside of a product is free: a lane's eight
+take 16 pixels of a tile at a time by `mma.m16n8k16`. The order of channels inside of a GEMM is free: a lane's eight
 neighbors fill its places of two `mma`.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .....ir.types import DType
-from ...kernel_ir.includes.warp_code import warp_products
+from ...kernel_ir.includes.warp_code import warp_mma
 from ...kernel_ir.launch import Candidate, Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source, index_type
 from ..gemm.own_kernel_epilogue import OwnKernelEpilogue, own_kernel_epilogue
@@ -141,7 +141,7 @@ def _text(x: Source, weight: Source, window: Window, epilogue: OwnKernelEpilogue
     parameters = ", ".join([f"const {kind}* x", f"const {kind}* weight", *epilogue.parameters])
     return f"""
 typedef pack<unsigned, 4> NAME_piece;
-{warp_products(kind)}
+{warp_mma(kind)}
 extern "C" __global__ void __launch_bounds__({32 * _WARPS}) NAME({parameters}) {{
   begin();
   constexpr int CHUNKS = {-(-inner // 32)}, TILES = {_tiles_of_columns(weight)}, PITCH = {pitch};

@@ -1,4 +1,4 @@
-"""Convolutions of channels-last images on tensor cores: a product whose rows are gathered windows.
+"""Convolutions of channels-last images on tensor cores: a GEMM whose rows are gathered windows.
 
 Eight neighboring channels of a pixel lie side by side, so a 16-byte piece of a window is one copy into shared memory,
 of zeros where it lies outside of the image. All else is `pipelined_gemm.py`: the weight is asked for before the kernel

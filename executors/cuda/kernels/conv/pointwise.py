@@ -1,4 +1,4 @@
-"""Convolutions with windows of one element, of images that lie in rows: products that need no other layout.
+"""Convolutions with windows of one element, of images that lie in rows: GEMMs that need no other layout.
 
 The result of a sample [M, places] is the weight [M, C] times the image [C, places], and samples are a batch that shares
 the weight. cuBLASLt adds a number for each column, not for each row, so a kernel adds the bias.
@@ -18,7 +18,7 @@ from ..gemm.regions import AnchoredRegion, completed, made_in, static_shape
 from .image_copies import with_bias
 
 
-def lower_as_product(region: AnchoredRegion) -> Iterator[Candidate]:
+def lower_as_matmul(region: AnchoredRegion) -> Iterator[Candidate]:
     """The candidate by cuBLASLt; none where windows reach over more than their place, or tensors lie otherwise."""
     attrs, x, w = region.anchor.attrs, region.operand(0), region.operand(1)
     assert x is not None

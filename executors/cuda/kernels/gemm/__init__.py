@@ -1,1 +1,1 @@
-"""Matrix products, and what is computed on their operands and results."""
+"""Matmuls, and what is computed on their operands and results."""

@@ -1,11 +1,11 @@
-"""Products of few rows with a weight of 4 or 8 bits on tensor cores, which take 16 of its columns and up to 8 rows.
+"""Matmuls of few rows with a weight of 4 or 8 bits on tensor cores, which take 16 of its columns and up to 8 rows.
 
 Integers become numbers of the rows' dtype by bits alone: half a byte in the last places of a number from `BASE` on, so
 that what all lie too high is taken off the sum, with the zero point, times the sum of the rows. A byte is two halves,
 with sums of their own. As the order of a sum is free, lanes take 16 bytes of a column side by side, and rows lie in
 shared memory in the order in which halves come out of a word. Warps share the inner axis.
 
-What is asked for before the wait, and how sums meet, is as in `column_products.py`.
+What is asked for before the wait, and how sums meet, is as in `column_gemv.py`.
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from .....ir.types import DType
 from ...kernel_ir.early_start import TRIGGER, WAIT
-from ...kernel_ir.includes.warp_code import warp_products
+from ...kernel_ir.includes.warp_code import warp_mma
 from ...kernel_ir.launch import Chip, KernelLaunch
 from ...kernel_ir.types import number, stored
-from .column_products import HELPERS, ColumnText, ColumnTiling, launch_of
+from .column_gemv import HELPERS, ColumnText, ColumnTiling, launch_of
 from .operands import GemmOperands
 from .own_kernel_epilogue import OwnKernelEpilogue
 from .row_norms import Norm
@@ -121,7 +121,7 @@ class _Text(ColumnText):
         first = self._single(_FIRST)
         return f"""{HELPERS.format(element=self.element, hint=hint)}
 {self.weight.single_loads}
-{warp_products(kind)}
+{warp_mma(kind)}
 {nibble_pairs(magic, _SIGNED[self.weight.dtype])}{_PREPARED.format(kind=kind)}
 extern "C" __global__ void __launch_bounds__({self.tiling.threads}, {self.tiling.together})
 NAME({", ".join([*self.parameters, *self.epilogue.parameters])}) {{
@@ -250,7 +250,7 @@ NAME({", ".join([*self.parameters, *self.epilogue.parameters])}) {{
           for (int r = 0; r < {count // 8}; r++) {{
             NAME_piece b = {{0, 0, 0, 0}};
             if (member < ROWS) b = NAME_read(rows_of[member] + start_of(c, u) + quarter * {count} + r * 8);
-{self._products()}
+{self._matmuls()}
           }}
 #pragma unroll
           for (int e = 0; e < 4; e += ROWS > 1 ? 1 : 2) {{
@@ -275,7 +275,7 @@ NAME({", ".join([*self.parameters, *self.epilogue.parameters])}) {{
         known = number(base, "float")
         return known if self.weight.zero is None else f"({known} + (float)get(zeros[u][j]))"
 
-    def _products(self) -> str:
+    def _matmuls(self) -> str:
         if self.is_nibble:
             return """            const unsigned first = w[u][0].words[r], second = w[u][1].words[r];
             NAME_mma(low, NAME_pair(first, 0), NAME_pair(second, 0), NAME_pair(first, 1), NAME_pair(second, 1),

@@ -1,4 +1,4 @@
-"""Products as calls of cuBLASLt: one for each batch of matrices that lie at equal distances."""
+"""GEMMs as calls of cuBLASLt: one for each batch of matrices that lie at equal distances."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from .operands import GemmOperands, matrix_of
 from .regions import aligned, scratch_behind
 
 MAX_CALLS = 64
-"""Products that one step may be split into when its leading axes do not lie as one batch."""
+"""GEMMs that one step may be split into when its leading axes do not lie as one batch."""
 
 _CUBLASLT_DTYPES = frozenset({DType.F16, DType.BF16, DType.F32, DType.F64})
 _MIB = 1 << 20
@@ -28,7 +28,7 @@ def cublaslt_calls(
     used_scratch: int = 0,
     scales: Mapping[str, Argument] = MappingProxyType({}),
 ) -> tuple[LibraryCall, ...] | None:
-    """The calls that make `operands.d`; None where cuBLASLt has no such product.
+    """The calls that make `operands.d`; None where cuBLASLt has no such GEMM.
 
     `scales` are the roles "a_scale" and "b_scale" with f32 scalars in device memory, for operands in fp8.
     """
@@ -106,15 +106,15 @@ def _call(
         library="cublaslt",
         problem=problem,
         arguments={**{role: source.argument for role, source in arguments.items()}, **scales},
-        nbytes=product_bytes(problem),
+        nbytes=matmul_bytes(problem),
         flops=2 * problem.batch * problem.rows * problem.columns * problem.inner,
         workspace=workspace[0],
         workspace_bytes=workspace[1],
     )
 
 
-def product_bytes(problem: MatmulProblem) -> int:
-    """Bytes that a product reads and writes at least; what is shared by a batch counts once."""
+def matmul_bytes(problem: MatmulProblem) -> int:
+    """Bytes that a GEMM reads and writes at least; what is shared by a batch counts once."""
     sizes = (
         (problem.a, problem.rows * problem.inner),
         (problem.b, problem.inner * problem.columns),

@@ -1,4 +1,4 @@
-"""The epilogue of a cuBLASLt call: what follows a product in it, as a scale, a residual, a bias, an activation."""
+"""The epilogue of a cuBLASLt call: what follows a GEMM in it, as a scale, a residual, a bias, an activation."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -10,12 +10,12 @@ from ...kernel_ir.sources import Source
 from .regions import AnchoredRegion, next_step, other_operand, static_shape
 
 EPILOGUE_STEPS = frozenset({"residual", "bias", "relu", "gelu"})
-"""What may follow a product in one call of cuBLASLt."""
+"""What may follow a GEMM in one call of cuBLASLt."""
 
 
 @dataclass(frozen=True, slots=True)
 class CublasltEpilogue:
-    """What a product takes along: d = activation(alpha * a @ b + beta * residual + bias); `value` is what it makes."""
+    """What a GEMM takes along: d = activation(alpha * a @ b + beta * residual + bias); `value` is what it makes."""
 
     value: Value
     alpha: float = 1.0

@@ -1,4 +1,4 @@
-"""`einsum`: as a product of matrices where two operands share at most one summed index, else by one loop an element."""
+"""`einsum`: as a matmul where two operands share at most one summed index, else by one loop an element."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,11 +52,11 @@ def lower_einsum(task: Task) -> Iterator[Candidate]:
     """The candidates of an einsum."""
     whole = sum_of(task)
     if len(whole.operands) == 2 and whole.result.dtype in _SUMS:
-        yield from _as_product(whole, task)
+        yield from _as_matmul(whole, task)
     yield Candidate("loop", (_loop(whole),))
 
 
-def _as_product(whole: Sum, task: Task) -> Iterator[Candidate]:
+def _as_matmul(whole: Sum, task: Task) -> Iterator[Candidate]:
     (left, a), (right, b) = whole.operands
     made = set(whole.result_indices)
     inner = whole.summed

@@ -1,6 +1,6 @@
-"""Own kernels for products of few rows with a weight: `column_products.py`, or tensor cores (`few_rows/`).
+"""Own kernels for matmuls of few rows with a weight: `column_gemv.py`, or tensor cores (`few_rows/`).
 
-cuBLASLt takes 5 us for such a product, of which reading the weight is a third.
+cuBLASLt takes 5 us for such a matmul, of which reading the weight is a third.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,9 +12,9 @@ from .....ir.types import DType
 from ...kernel_ir.launch import Candidate, Chip, Lowering
 from ...kernel_ir.sources import Source, packed_weight, source_of
 from .coded_mma import coded_mma, matrix_tilings
-from .column_products import column_product, column_tilings
-from .few_rows.row_products import LEAST_ROWS, MOST_ROWS, row_products
-from .operands import GemmOperands, gemm_operands, product_operands
+from .column_gemv import column_gemv, column_tilings
+from .few_rows.row_gemm import LEAST_ROWS, MOST_ROWS, row_gemm
+from .operands import GemmOperands, gemm_operands, matmul_operands
 from .own_kernel_epilogue import OwnKernelEpilogue, own_kernel_epilogue
 from .pipelined_gemm import pipelined_gemm
 from .pipelined_gemm import tilings as pipelined_tilings
@@ -28,18 +28,18 @@ MAX_ROWS = {DType.F32: 8, DType.F16: 4, DType.BF16: 4}
 
 
 def lower_few_rows(region: AnchoredRegion) -> Iterator[Candidate]:
-    """The whole region as one kernel, where the product is of few rows and the rest is pointwise."""
+    """The whole region as one kernel, where the matmul is of few rows and the rest is pointwise."""
     epilogue = own_kernel_epilogue(region)
     if epilogue is None or region.anchor.op.name not in ("matmul", "gemm"):
         return
-    a, b, _ = product_operands(region)
+    a, b, _ = matmul_operands(region)
     if len(a.shape) < 2 or len(b.shape) != 2:
         return
     operands = gemm_operands(a, packed_weight(b), source_of(region.task.results[0]))
     chip, weight = region.task.chip, ColumnWeight(operands.b)
     if _fits_columns(operands, MAX_ROWS, weight):
         for columns in column_tilings(operands.a.shape[-2], weight, operands.b.shape[-1], chip):
-            yield Candidate(columns.name, (column_product(operands, [weight], epilogue, columns, chip),))
+            yield Candidate(columns.name, (column_gemv(operands, [weight], epilogue, columns, chip),))
     yield from _by_rows(operands, [weight], epilogue, chip)
     if operands.a.shape[-2] > 16:
         return
@@ -51,7 +51,7 @@ def lower_few_rows(region: AnchoredRegion) -> Iterator[Candidate]:
 def lower_normed_rows(region: AnchoredRegion) -> Iterator[Candidate]:
     """The same for rows that the kernel norms itself: every block has whole rows in its hands."""
     epilogue = own_kernel_epilogue(region)
-    a, b, _ = product_operands(region)
+    a, b, _ = matmul_operands(region)
     if epilogue is None or region.norm is None or len(a.shape) < 2 or len(b.shape) != 2:
         return
     norm = _norm_of(region, region.norm)
@@ -70,18 +70,18 @@ def lower_coded_rows(region: AnchoredRegion) -> Iterator[Candidate]:
         yield from lower_normed_rows(region)
         return
     epilogue = own_kernel_epilogue(region)
-    a, b, _ = product_operands(region)
+    a, b, _ = matmul_operands(region)
     if epilogue is not None and len(a.shape) > 1 and len(b.shape) == 2:
         yield from _by_columns(region, epilogue, None)
 
 
 def _by_columns(region: AnchoredRegion, epilogue: OwnKernelEpilogue, norm: Norm | None) -> Iterator[Candidate]:
-    products = [region.anchor] if region.partner is None else [region.anchor, region.partner]
-    found = [_weight_of(region, product) for product in products]
+    matmuls = [region.anchor] if region.partner is None else [region.anchor, region.partner]
+    found = [_weight_of(region, matmul) for matmul in matmuls]
     weights = [weight for weight in found if weight is not None]
-    if len(weights) < len(products):
+    if len(weights) < len(matmuls):
         return
-    a, _, _ = product_operands(region)
+    a, _, _ = matmul_operands(region)
     operands = gemm_operands(a, weights[0].codes, source_of(region.task.results[0]))
     name = "" if norm is None else "normed-" if len(weights) == 1 else "paired-"
     if not _fits_columns(operands, MAX_ROWS, *weights):
@@ -89,7 +89,7 @@ def _by_columns(region: AnchoredRegion, epilogue: OwnKernelEpilogue, norm: Norm 
         return
     count = len(weights) * operands.b.shape[-1]
     for columns in column_tilings(operands.a.shape[-2], weights[0], count, region.task.chip):
-        launch = column_product(operands, weights, epilogue, columns, region.task.chip, norm)
+        launch = column_gemv(operands, weights, epilogue, columns, region.task.chip, norm)
         yield Candidate(f"{name}{columns.name}{weights[0].suffix}", (launch,))
     for tiling in () if norm is not None and norm.is_centered else matrix_tilings(operands, weights[0]):
         launch = coded_mma(operands, weights, epilogue, tiling, region.task.chip, norm)
@@ -110,15 +110,15 @@ def _by_rows(
     if operands.a.shape[-2] < LEAST_ROWS or weights[0].scale is not None or is_centered:
         return
     if _fits_columns(operands, {DType.F16: MOST_ROWS, DType.BF16: MOST_ROWS}, *weights):
-        for tiling, launch in row_products(operands, weights, epilogue, chip, norm):
+        for tiling, launch in row_gemm(operands, weights, epilogue, chip, norm):
             yield Candidate(f"{name}{tiling}", (launch,))
 
 
-def _weight_of(region: AnchoredRegion, product: Node) -> ColumnWeight | None:
+def _weight_of(region: AnchoredRegion, matmul: Node) -> ColumnWeight | None:
     """The right operand with its columns in one piece each, None where it cannot lie so."""
-    value = product.operands[1]
+    value = matmul.operands[1]
     weight = region.coded.get(value) or ColumnWeight(region.sources[value])
-    is_turned = product.op.name == "gemm" and product.attrs["trans_b"]
+    is_turned = matmul.op.name == "gemm" and matmul.attrs["trans_b"]
     return (weight.permuted((1, 0)) if is_turned else weight).packed()
 
 
@@ -129,11 +129,11 @@ def _fits_piece(source: Source, a: Source) -> bool:
 
 
 def lower_some_rows(region: AnchoredRegion) -> Iterator[Candidate]:
-    """The whole region as one kernel, where the product is of some ten to some hundred rows."""
+    """The whole region as one kernel, where the matmul is of some ten to some hundred rows."""
     epilogue = own_kernel_epilogue(region)
     if epilogue is None or region.anchor.op.name not in ("matmul", "gemm"):
         return
-    a, b, _ = product_operands(region)
+    a, b, _ = matmul_operands(region)
     if len(a.shape) < 2 or len(b.shape) != 2:
         return
     operands = gemm_operands(a, packed_weight(b), source_of(region.task.results[0]))
@@ -162,4 +162,4 @@ def _fits_columns(operands: GemmOperands, most_rows: Mapping[DType, int], *weigh
 
 
 LOWERINGS: Mapping[str, Lowering] = {}
-"""Products ask for these kernels themselves."""
+"""Matmuls ask for these kernels themselves."""

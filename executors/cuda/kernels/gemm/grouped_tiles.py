@@ -1,4 +1,4 @@
-"""Tiles of a grouped product on tensor cores, with sums in f32; operands of f32 are in two parts (`float_parts.py`).
+"""Tiles of a grouped GEMM on tensor cores, with sums in f32; operands of f32 are in two parts (`float_parts.py`).
 
 A block finds its tile by the ends of the groups: a warp scans them 32 at a time. Three stages of 128 bytes of the
 inner axis are under way, rows and matrix by 16-byte asynchronous copies. Matrices may lie either way, [K, N] as given
@@ -12,7 +12,7 @@ from .....ir.plan import element_bytes
 from .....ir.types import DType
 from ...kernel_ir.includes.async_copies import async_copies
 from ...kernel_ir.includes.float_parts import float_parts, run_with_parts
-from ...kernel_ir.includes.warp_code import MATRICES, warp_products
+from ...kernel_ir.includes.warp_code import MATRICES, warp_mma
 from ...kernel_ir.launch import Kernel
 from ...kernel_ir.sources import Source
 from ...kernel_ir.types import stored
@@ -149,8 +149,8 @@ def tensor_core_tiles(a: Source, b: Source, ends: Source, d: Source, tiling: Gro
         depth=depth,
         right=left_size,
     )
-    functions = float_parts(rounds) if is_single else warp_products(kind) + MATRICES
-    products = _single_products(is_transposed) if is_single else _half_products(is_transposed)
+    functions = float_parts(rounds) if is_single else warp_mma(kind) + MATRICES
+    multiply = _single_mma(is_transposed) if is_single else _half_mma(is_transposed)
     read = (("a", a), ("b", b), ("ends", ends))
     parameters = ", ".join(f"const {stored(each.dtype)}* __restrict__ {name}" for name, each in read) + f", {kind}* d"
     # a lane reads neighbors of a matrix in f32 that lies by rows: two tiles of eight columns take turns
@@ -169,7 +169,7 @@ def tensor_core_tiles(a: Source, b: Source, ends: Source, d: Source, tiling: Gro
       load(step + {_STAGES - 1});
       const {kind}* left = shared + step % {_STAGES} * STAGE;
       const {kind}* right = left + {left_size};
-      {products}
+      {multiply}
     }}
     bool is_nan = false;
 #pragma unroll
@@ -225,7 +225,7 @@ extern "C" __global__ void __launch_bounds__({threads}) NAME({parameters}) {{
     return Kernel(text, grid, (threads, 1, 1), shared_bytes=itemsize * _STAGES * stage)
 
 
-def _half_products(is_transposed: bool) -> str:
+def _half_mma(is_transposed: bool) -> str:
     # eight rows of eight elements each, of two neighboring pieces of eight columns
     place = (
         "right + (n0 + 8 * j + lane / 16 * 8 + lane % 8) * PITCH + part + lane / 8 % 2 * 8"
@@ -252,7 +252,7 @@ def _half_products(is_transposed: bool) -> str:
       }}"""
 
 
-def _single_products(is_transposed: bool) -> str:
+def _single_mma(is_transposed: bool) -> str:
     """A stage's, which join the sums outside tensor cores: these cut sums off, and errors would grow to one side.
 
     The order of the inner axis and of columns is free: a lane reads two neighbors at a time.

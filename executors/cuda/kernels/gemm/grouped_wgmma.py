@@ -1,4 +1,4 @@
-"""Tiles of a grouped product by the `wgmma` instructions of compute capability 9.0, for many rows a group.
+"""Tiles of a grouped GEMM by the `wgmma` instructions of compute capability 9.0, for many rows a group.
 
 A block has tiles of 128 rows and 256 or 128 columns, one after another: one warp has the copy engine bring stages of 64
 elements of the inner axis to shared memory (`bulk_copies.py`), two warp groups of 64 rows each multiply them, and the
@@ -148,7 +148,7 @@ extern "C" __global__ void __launch_bounds__({_THREADS}) NAME({parameters}, {kin
       asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
       for (int k = 0; k < {_INNER // 16}; k++)
-        NAME_product(sums, left + k * 32, right + k * {32 if is_transposed else 2048});
+        NAME_multiply(sums, left + k * 32, right + k * {32 if is_transposed else 2048});
       asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
       asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
 #endif
@@ -260,7 +260,7 @@ __device__ __forceinline__ u64 NAME_matrix(const unsigned char* at, unsigned lea
   const unsigned from = (unsigned)__cvta_generic_to_shared(at);
   return (u64)(from >> 4 & 0x3fff) | (u64)(lead >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
 }}
-__device__ __forceinline__ void NAME_product(float* d, const unsigned char* left, const unsigned char* right) {{
+__device__ __forceinline__ void NAME_multiply(float* d, const unsigned char* left, const unsigned char* right) {{
   asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{count + 2}, 0; "
     "wgmma.mma_async.sync.aligned.m64n{width}k16.f32.{kind}.{kind} "
     "{{{sums}}}, %{count}, %{count + 1}, p, 1, 1, 0, {int(not is_transposed)}; }}"

@@ -1,4 +1,4 @@
-"""Operands of products: which of a region they are, and their strides as those of matrices, rows and one batch."""
+"""Operands of matmuls: which of a region they are, and their strides as those of matrices, rows and one batch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from ...libraries.problems import Matrix
 from .regions import AnchoredRegion
 
 
-def product_operands(region: AnchoredRegion) -> tuple[Source, Source, Source | None]:
+def matmul_operands(region: AnchoredRegion) -> tuple[Source, Source, Source | None]:
     """The operands of the heavy node as matrices without flags, and its addend, if that is read."""
     a, b, c = region.operand(0), region.operand(1), region.operand(2)
     assert a is not None
@@ -22,7 +22,7 @@ def product_operands(region: AnchoredRegion) -> tuple[Source, Source, Source | N
 
 @dataclass(frozen=True, slots=True)
 class GemmOperands:
-    """Operands of a product as [*leading, rows, inner] and so on, broadcast to one leading shape."""
+    """Operands of a matmul as [*leading, rows, inner] and so on, broadcast to one leading shape."""
 
     a: Source
     b: Source

@@ -1,4 +1,4 @@
-"""The epilogue of an own kernel: elementwise work behind a product, as code for one element, written for the sum.
+"""The epilogue of an own kernel: elementwise work behind its anchor, as code for one element.
 
 It is computed in f32 throughout and rounded once, when it is written.
 """
@@ -59,8 +59,8 @@ def own_kernel_epilogue(region: AnchoredRegion) -> OwnKernelEpilogue | None:
     nodes = list(_after(region))
     if not all(_is_pointwise(node, shape) for node in nodes):
         return None
-    products = [region.anchor] if region.partner is None else [region.anchor, region.partner]
-    made = {node.output for node in (*products, *nodes)}
+    anchors = [region.anchor] if region.partner is None else [region.anchor, region.partner]
+    made = {node.output for node in (*anchors, *nodes)}
     read = dict.fromkeys(value for node in nodes for value in node.operands if value not in made)
     if any(value not in region.sources for value in read) or any(value not in made for value in region.results):
         return None
@@ -161,8 +161,8 @@ class Element:
     def _finish(self, total: str) -> Iterator[str]:
         region, suffix = self.epilogue.region, self.suffix
         names = self._names()
-        yield self._product(total)
-        names[region.anchor.output] = Name(f"product{suffix}", region.anchor.output.tensor.dtype)
+        yield self._anchor(total)
+        names[region.anchor.output] = Name(f"anchor{suffix}", region.anchor.output.tensor.dtype)
         if region.partner is not None:
             names[region.partner.output] = Name("partner_total", region.partner.output.tensor.dtype)
         for index, node in enumerate(_after(region)):
@@ -173,7 +173,7 @@ class Element:
         for index, value in enumerate(region.results):
             yield f"put({self._place(f'y{index}')}, {names[value].text});"
 
-    def _product(self, total: str) -> str:
+    def _anchor(self, total: str) -> str:
         node = self.epilogue.region.anchor
         alpha, beta = (node.attrs["alpha"], node.attrs["beta"]) if node.op.name == "gemm" else (1.0, 1.0)
         ctype = computed(node.output.tensor.dtype)
@@ -181,7 +181,7 @@ class Element:
         if "addend" in self.epilogue.operands:
             added = self._read("addend")
             text += f" + {added if beta == 1.0 else f'{number(beta, ctype)} * {added}'}"
-        return f"const {ctype} product{self.suffix} = {text};"
+        return f"const {ctype} anchor{self.suffix} = {text};"
 
     def _names(self) -> dict[Value, Name]:
         places = {id(source): name for name, source in self.epilogue.operands.items() if name != "addend"}

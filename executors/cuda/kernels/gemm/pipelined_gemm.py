@@ -1,8 +1,8 @@
-"""Products of some ten to some hundred rows with a packed weight, on tensor cores, operands through shared memory.
+"""GEMMs of some ten to some hundred rows with a packed weight, on tensor cores, operands through shared memory.
 
 All that fits of the weight is asked for before the kernel waits for its predecessor, which hides the way from device
 memory; the rows follow. Each of eight warps has a tile of 32 x 32, and warps with the same tile share the inner axis;
-blocks of a cluster do, too, where tiles are few, and add up in distributed shared memory. What follows the product is
+blocks of a cluster do, too, where tiles are few, and add up in distributed shared memory. What follows the GEMM is
 done on the sums. Rows of a stage are 256 bytes whose 16-byte pieces are exchanged by the row's number, so that the
 eight rows that `ldmatrix` reads at a time lie on different banks.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from .....ir.types import DType
 from ...kernel_ir.early_start import TRIGGER, WAIT
-from ...kernel_ir.includes.warp_code import cluster_code, warp_products
+from ...kernel_ir.includes.warp_code import cluster_code, warp_mma
 from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source
 from .operands import GemmOperands
@@ -56,7 +56,7 @@ class PipelinedTiling:
 
 @dataclass(frozen=True)
 class Work:
-    """A product of `rows` rows with a weight that is seen as [inner, columns], rows of which lie `pitch` apart.
+    """A GEMM of `rows` rows with a weight that is seen as [inner, columns], rows of which lie `pitch` apart.
 
     `place` gives statements for a row and a place on the inner axis, by name: the offset `from` of 8 neighbors in `x`,
     and whether they are there, `is_there`. `element` gives statements before the epilogue's element of a row and a
@@ -185,7 +185,7 @@ __device__ inline void NAME_matrices(unsigned* y, unsigned from) {{
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{%0, %1, %2, %3}}, [%4];"
                : "=r"(y[0]), "=r"(y[1]), "=r"(y[2]), "=r"(y[3]) : "r"(from) : "memory");
 }}
-{warp_products(kind)}
+{warp_mma(kind)}
 {cluster_code(tiling.splits)}
 extern "C" __global__ void __launch_bounds__({32 * _WARPS})
 NAME(const {kind}* x, const {kind}* weight, {", ".join(epilogue.parameters)}) {{

@@ -1,4 +1,4 @@
-"""What surrounds a product of quantized tensors in kernels: zero points on the way in, scales on the way out."""
+"""What surrounds a GEMM of quantized tensors in kernels: zero points on the way in, scales on the way out."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ OffsetOf = Callable[[Source], str]
 
 @dataclass(frozen=True)
 class Quantization:
-    """The parameters of a product by name, broadcastable to its result.
+    """The parameters of a GEMM by name, broadcastable to its result.
 
     "a_zero", "b_zero" where operands have one; "a_scale", "b_scale", "y_scale", "y_zero" where the result is quantized
     again; "bias" in the scale of the sum.

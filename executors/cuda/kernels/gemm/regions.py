@@ -1,6 +1,6 @@
 """Steps that are heavy work with pointwise work around it: which node is the heavy one, and what lies where.
 
-A region is a `fused` node whose body holds one product, convolution or attention, or such a node by itself. Its
+A region is a `fused` node whose body holds one matmul, convolution or attention, or such a node by itself. Its
 lowering does the heavy node with as much of what follows as the kernel can take along (the epilogue) and leaves the
 rest of the body to generated pointwise code.
 """
@@ -24,7 +24,7 @@ from .weight_formats import ColumnWeight
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """An operand of a product that is dequantized in its region: numbers of 8 bits, to be multiplied by one scale."""
+    """An operand of a matmul that is dequantized in its region: numbers of 8 bits, to be multiplied by one scale."""
 
     codes: Source
     scale: Source
@@ -46,7 +46,7 @@ class AnchoredRegion:
     """A norm of the rows that the heavy node is to read: its operand stands for the heavy node's."""
 
     partner: Node | None = None
-    """A second product, of the same rows normed in the same way, with a weight of the same size."""
+    """A second matmul, of the same rows normed in the same way, with a weight of the same size."""
 
     scaled: Mapping[Value, Scaled] = field(default_factory=dict[Value, Scaled])
     """Operands of the heavy node that are dequantized here; `operand` gives their numbers as they are before that."""
@@ -81,7 +81,7 @@ def region_of(task: Task) -> AnchoredRegion | None:
         }
         return AnchoredRegion(task, task.node, sources, task.node.outputs)
     body = body_of(task.node)
-    heavy = [node for node in body.nodes if node.op.name in HEAVY or node.op.has(Trait.PRODUCT)]
+    heavy = [node for node in body.nodes if node.op.name in HEAVY or node.op.has(Trait.ANCHOR)]
     if len(heavy) != 1:
         return None
     sources = dict(_sources_of_body(task, body))
@@ -98,11 +98,11 @@ def region_of(task: Task) -> AnchoredRegion | None:
 
 
 def paired_region_of(task: Task) -> AnchoredRegion | None:
-    """The region of two products of the same normed rows with weights of one size; None for any other task."""
+    """The region of two matmuls of the same normed rows with weights of one size; None for any other task."""
     if task.node.op.name != "fused":
         return None
     body = body_of(task.node)
-    heavy = [node for node in body.nodes if node.op.name in HEAVY or node.op.has(Trait.PRODUCT)]
+    heavy = [node for node in body.nodes if node.op.name in HEAVY or node.op.has(Trait.ANCHOR)]
     if len(heavy) != 2:
         return None
     sources = dict(_sources_of_body(task, body))
@@ -119,7 +119,7 @@ def paired_region_of(task: Task) -> AnchoredRegion | None:
 
 
 def _scaled_operands(heavy: Node, sources: Mapping[Value, Source]) -> dict[Value, Scaled]:
-    """Both operands of a product, or none."""
+    """Both operands of a matmul, or none."""
     if heavy.op.name not in ("matmul", "gemm"):
         return {}
     found = {value: _scaled(value, sources) for value in heavy.operands[:2]}
@@ -137,13 +137,13 @@ def _scaled(value: Value, sources: Mapping[Value, Source]) -> Scaled | None:
     return Scaled(sources[node.operands[0]], sources[node.operands[1]])
 
 
-def _coded_weights(products: Sequence[Node], sources: Mapping[Value, Source]) -> dict[Value, ColumnWeight]:
+def _coded_weights(matmuls: Sequence[Node], sources: Mapping[Value, Source]) -> dict[Value, ColumnWeight]:
     """Right operands that are dequantized in the region."""
-    found = {node.operands[1]: _coded(node.operands[1], sources) for node in products if _is_product(node)}
+    found = {node.operands[1]: _coded(node.operands[1], sources) for node in matmuls if _is_matmul(node)}
     return {value: weight for value, weight in found.items() if weight is not None and value not in sources}
 
 
-def _is_product(node: Node) -> bool:
+def _is_matmul(node: Node) -> bool:
     return node.op.name in ("matmul", "gemm")
 
 

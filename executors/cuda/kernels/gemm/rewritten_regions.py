@@ -1,4 +1,4 @@
-"""Regions whose operands are dequantized or normed in them, written anew around what is made of the product."""
+"""Regions whose operands are dequantized or normed in them, written anew around what is made of the matmul."""
 
 import math
 from collections.abc import Iterable
@@ -139,7 +139,7 @@ def with_rows_normed(region: AnchoredRegion, norm: Node, scratch: Scratch) -> tu
     return scratch.rest_of(task), _pointwise(alone, alone.of(norm.output), made)
 
 
-def without_product(region: AnchoredRegion, total: Source, scratch: Scratch, *, is_scaled: bool) -> Task:
+def without_matmul(region: AnchoredRegion, total: Source, scratch: Scratch, *, is_scaled: bool) -> Task:
     """What follows the sum of products `total`, which holds the scales already if it `is_scaled`."""
     body = _Body(region)
     anchor = region.anchor
@@ -238,26 +238,26 @@ def _scale(body: _Body, operand: Value, behind: int) -> Value:
     return body.add("cast", known, to=DType.F32)
 
 
-def _gemm(body: _Body, gemm: Node, product: Value) -> Value:
-    """What the op makes of the product of its operands, in f32."""
+def _gemm(body: _Body, gemm: Node, matmul: Value) -> Value:
+    """What the op makes of the matmul of its operands, in f32."""
     alpha, beta, c = gemm.attrs["alpha"], gemm.attrs["beta"], gemm.inputs[2]
     if alpha != 1.0:
-        product = body.add("mul", product, body.number(alpha))
+        matmul = body.add("mul", matmul, body.number(alpha))
     if c is None or beta == 0.0:
-        return product
+        return matmul
     added = body.add("cast", body.of(c), to=DType.F32)
-    return body.add("add", product, added if beta == 1.0 else body.add("mul", added, body.number(beta)))
+    return body.add("add", matmul, added if beta == 1.0 else body.add("mul", added, body.number(beta)))
 
 
 def _behind(region: AnchoredRegion) -> list[Node]:
-    """The nodes of the body behind its product."""
+    """The nodes of the body behind its matmul."""
     nodes = body_of(region.task.node).nodes
     before = {*_leading_to(region.anchor), region.anchor}
     return [node for node in nodes if node not in before and node.inputs]
 
 
-def _leading_to(product: Node) -> set[Node]:
-    pending = [value.producer for value in product.operands[:2]]
+def _leading_to(matmul: Node) -> set[Node]:
+    pending = [value.producer for value in matmul.operands[:2]]
     found: set[Node] = set()
     while pending:
         node = pending.pop()
@@ -276,7 +276,7 @@ PIECE = 16
 def byte_operands(
     a: Source, b: Source, d: Source, c: Source | None, scratch: Scratch
 ) -> tuple[GemmOperands, list[Launch]]:
-    """The operands of a product with the inner axis side by side, and the copies of those that lie otherwise.
+    """The operands of a matmul with the inner axis side by side, and the copies of those that lie otherwise.
 
     Raises `UnsupportedError` when there is not enough scratch memory for a copy.
     """

@@ -1,4 +1,4 @@
-"""Norms of the rows that a product by columns reads, as code of its kernel.
+"""Norms of the rows that a matmul by columns reads, as code of its kernel.
 
 The sums of squares of an `rms_norm` scale a sum of products when it is whole. Rows of a `layer_norm` are normed before
 they are multiplied: a mean that is taken off a whole sum cancels what is left of it.
@@ -13,7 +13,7 @@ from ...kernel_ir.types import number
 
 @dataclass(frozen=True)
 class Norm:
-    """An `rms_norm` of the rows before the product, or a `layer_norm` where it `is_centered`.
+    """An `rms_norm` of the rows before the matmul, or a `layer_norm` where it `is_centered`.
 
     Columns of the rows are multiplied with `gain`, then `bias` is added.
     """

@@ -1,6 +1,6 @@
-"""Products of matrices with any strides and any dtype: tiles in shared memory, four by four results a thread.
+"""GEMMs with any strides and any dtype: tiles in shared memory, four by four results a thread.
 
-It is what is left when cuBLASLt has no such product (integers, strides of which none is 1), correct before quick.
+It is what is left when cuBLASLt has no such GEMM (integers, strides of which none is 1), correct before quick.
 """
 
 import math
@@ -36,7 +36,7 @@ def simt_gemm(
     chip: Chip | None = None,
     quantization: Quantization | None = None,
 ) -> KernelLaunch | None:
-    """The product d = alpha * a @ b + beta * c; None where it has no elements.
+    """The GEMM d = alpha * a @ b + beta * c; None where it has no elements.
 
     With `quantization` the operands have zero points, and the result may be quantized; leading axes are then all there.
     """

@@ -1,4 +1,4 @@
-"""Products of few rows with a packed weight, on tensor cores: each warp of a block sums over a part of the inner axis.
+"""GEMMs of few rows with a packed weight, on tensor cores: each warp of a block sums over a part of the inner axis.
 
 Operands go from memory to registers in 16-byte pieces, without shared memory: the four lanes of a row take eight
 neighboring elements each, and as the order of a sum is free, these fill the places of two `mma` in the same way for
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from .....ir.types import DType
 from ...kernel_ir.early_start import TRIGGER, WAIT
-from ...kernel_ir.includes.warp_code import warp_products
+from ...kernel_ir.includes.warp_code import warp_mma
 from ...kernel_ir.launch import Chip, Kernel, KernelLaunch
 from .operands import GemmOperands
 from .own_kernel_epilogue import OwnKernelEpilogue
@@ -161,7 +161,7 @@ __device__ inline NAME_piece NAME_read(const void* at) {{
                : "=r"(p.x), "=r"(p.y), "=r"(p.z), "=r"(p.w) : "l"(at));
   return p;
 }}
-{warp_products(kind)}
+{warp_mma(kind)}
 extern "C" __global__ void __launch_bounds__({32 * tiling.warps})
 NAME(const {kind}* x, const {kind}* __restrict__ weight, {", ".join(epilogue.parameters)}) {{
   constexpr int HIGH = {tiling.high}, WIDE = {tiling.wide}, WARPS = {tiling.warps}, DEPTH = {tiling.depth};

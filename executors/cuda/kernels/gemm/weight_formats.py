@@ -1,4 +1,4 @@
-"""Weights of a product as a kernel reads them: numbers as they are, or codes of 4 or 8 bits with scales.
+"""Weights of a matmul as a kernel reads them: numbers as they are, or codes of 4 or 8 bits with scales.
 
 A thread has 16 bytes of a column at a time. Integers become floats by way of f16, pairs at a time: they are the last
 places of 1,024, which is taken off again with the zero point, exactly. Zero points that differ are taken off the sum of

@@ -1,6 +1,6 @@
-"""What recurrent cells make of their products, element by element, as CUDA code.
+"""What recurrent cells make of their matmuls, element by element, as CUDA code.
 
-Statements name their operands alike in all cells: `x0` is the projected input of gate 0 with its bias, `h0` the product
+Statements name their operands alike in all cells: `x0` is the projected input of gate 0 with its bias, `h0` the matmul
 of that gate's weights with the hidden values, with its bias; `old` and `hidden` are a hidden value before and after a
 step, `cell` and `next` those of the cell's state.
 """
@@ -68,7 +68,7 @@ def _function(index: int, expressions: Sequence[str], clip: float | None, real: 
 
 @dataclass(frozen=True)
 class Phase:
-    """One product of a step: the weights of `gates` times what lies at `operand`, then `finish` for each element.
+    """One matmul of a step: the weights of `gates` times what lies at `operand`, then `finish` for each element.
 
     `reads` are further numbers by name, with the expression that reads each at `at`. The last phase of a step leaves
     `hidden`, and `next` where there is a cell's state.
@@ -145,4 +145,4 @@ _GRU = Cell(
     ),
     ("updates", "damped"),
 )
-"""Gates: update, reset, hidden. The reset applies to the hidden values before the product, which takes two phases."""
+"""Gates: update, reset, hidden. The reset applies to the hidden values before the matmul, which takes two phases."""

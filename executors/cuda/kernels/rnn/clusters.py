@@ -1,7 +1,7 @@
 """Recurrent cells, all steps in one launch: the blocks of a cluster keep the weights in registers.
 
 A cluster has up to eight rows of the batch, and each of its blocks some hidden units in all their gates. A step is one
-product, of the block's weights with the hidden values of all units; what comes out is sent to the
+matmul, of the block's weights with the hidden values of all units; what comes out is sent to the
 shared memory of every block, whose barrier counts the bytes: the next step begins when all are there. A barrier of the
 cluster in its stead waits for every write to all memory, 1.7 us a step. Hidden values stay in f32 in the registers of
 the thread that makes them. Weights in halves are multiplied on tensor cores, with hidden values as two halves each, the
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from .....ir.types import DType
 from ...kernel_ir.early_start import TRIGGER, WAIT
-from ...kernel_ir.includes.warp_code import cluster_code, warp_products
+from ...kernel_ir.includes.warp_code import cluster_code, warp_mma
 from ...kernel_ir.launch import Argument, Chip, Kernel, KernelLaunch
 from ...kernel_ir.types import stored
 from .cells import Phase
@@ -71,7 +71,7 @@ class _Halves:
 
     @property
     def functions(self) -> str:
-        return "struct NAME_piece { unsigned x, y, z, w; };" + warp_products(str(self.recurrence.r.dtype))
+        return "struct NAME_piece { unsigned x, y, z, w; };" + warp_mma(str(self.recurrence.r.dtype))
 
     @property
     def weights(self) -> str:
@@ -115,7 +115,7 @@ class _Halves:
     at[0] = both & 0xffff, at[{_ROWS} * PITCH] = both >> 16;"""
 
     @property
-    def product(self) -> str:
+    def matmul(self) -> str:
         """Statements that multiply, and write sums."""
         kind = str(self.recurrence.r.dtype)
         return f"""
@@ -206,7 +206,7 @@ class _Singles:
         return "((float*)memory)[line * PITCH + unit] = value;"
 
     @property
-    def product(self) -> str:
+    def matmul(self) -> str:
         """Statements that multiply, and write sums."""
         return f"""
     float total[{_ROWS}] = {{}};
@@ -250,7 +250,7 @@ def _tiling_of(recurrence: Recurrence) -> _Tiling:
 
 
 def fits_cluster(recurrence: Recurrence, chip: Chip) -> bool:
-    """Whether a cluster holds the weights of a cell whose step is a single product."""
+    """Whether a cluster holds the weights of a cell whose step is a single matmul."""
     widths = {DType.F16: 8, DType.BF16: 8, DType.F32: 4}
     if chip.arch < 90 or len(recurrence.cell.phases) != 1:
         return False
@@ -380,7 +380,7 @@ extern "C" __global__ void __launch_bounds__({threads}) NAME({listed}) {{
       NAME_await(arrived + step % 2, (step - 1) / 2 % 2);
       if (threadIdx.x == 0) NAME_expect(arrived + step % 2, bytes);
     }}
-    {tiling.product}
+    {tiling.matmul}
     __syncthreads();
 #pragma unroll
     for (int slot = 0; slot < ELEMENTS; slot++) {{

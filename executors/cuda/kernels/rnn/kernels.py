@@ -189,7 +189,7 @@ typedef pack<{real}, {width}> NAME_numbers;
     def rest(self) -> str:
         """All that does."""
         return "\n  ".join(
-            [*position(self.recurrence), *self._reads(), *self._product(), "if (is_mine) {", *self._finish(), "}"]
+            [*position(self.recurrence), *self._reads(), *self._matmul(), "if (is_mine) {", *self._finish(), "}"]
         )
 
     # ---- parts
@@ -242,7 +242,7 @@ typedef pack<{real}, {width}> NAME_numbers;
         yield f"{recurrence.real} {', '.join(f'{name} = 0' for name in names)};"
         yield f"if (is_mine) {{ {' '.join(f'{name} = {place};' for name, place in reads.items())} }}"
 
-    def _product(self) -> Iterator[str]:
+    def _matmul(self) -> Iterator[str]:
         recurrence, gates = self.recurrence, self.phase.gates
         batch, hidden, width, real = recurrence.batch, recurrence.hidden, recurrence.width, recurrence.real
         last = f"first_row + m < {batch} ? first_row + m : {batch - 1}"

@@ -15,7 +15,7 @@ class Recurrence:
     """A recurrence with its memory. `direction` counts directions, `row` samples.
 
     `r` is [D, G * H, H], `b` [D, 2 * G * H], `peepholes` [D, 3 * H], `lengths` [B]; `every` is seen as [T, D, B, H] and
-    states, given and last, as [D, B, H]. `projected` holds the products of all inputs as [.., D * G * H], with the
+    states, given and last, as [D, B, H]. `projected` holds the matmuls of all inputs as [.., D * G * H], with the
     strides `projected_strides` of steps and of samples; `states` has room for two hidden states, and `buffers` for what
     the cell keeps besides.
     """

@@ -1,6 +1,6 @@
-"""`lstm`, `gru` and `rnn`: one product for the inputs of all steps, then the recurrence (`recurrent_kernels.py`).
+"""`lstm`, `gru` and `rnn`: one matmul for the inputs of all steps, then the recurrence (`recurrent_kernels.py`).
 
-The product is one like any other, of all directions at once where their weights lie one behind another. Its result, the
+The matmul is one like any other, of all directions at once where their weights lie one behind another. Its result, the
 states, and what a cell keeps besides lie in scratch memory, in f32 (f64 for f64), as they do in the ops' meaning.
 """
 
@@ -15,7 +15,7 @@ from .....ir.types import DType, TensorType
 from ...kernel_ir.launch import BufferPlace, Candidate, Chip, Launch, Lowering, Task
 from ...kernel_ir.sources import Source, permuted, source_of
 from ...kernel_ir.types import computed
-from ..gemm.products import lower_product
+from ..gemm.matmul import lower_matmul
 from ..gemm.regions import aligned, scratch_behind
 from .cells import Cell, activation_code, cell_of
 from .clusters import cluster_launch, fits_cluster
@@ -30,7 +30,7 @@ SMALL_CELL = 32
 
 
 def lower_recurrent(task: Task) -> Iterator[Candidate]:
-    """The candidates of a recurrent cell: by steps or by one launch, with each candidate of its product."""
+    """The candidates of a recurrent cell: by steps or by one launch, with each candidate of its matmul."""
     if task.scratch is None or 0 in task.results[-1].shape:
         return
     memory = _memory_of(task)
@@ -43,8 +43,8 @@ def lower_recurrent(task: Task) -> Iterator[Candidate]:
         return
     candidates = dict(_candidates(recurrence, first, task.chip))
     for name, launches, scratch_bytes in _projections(task, memory):
-        for product, steps in candidates.items():
-            yield Candidate("+".join(filter(None, (name, product))), (*launches, *steps), scratch_bytes)
+        for matmul, steps in candidates.items():
+            yield Candidate("+".join(filter(None, (name, matmul))), (*launches, *steps), scratch_bytes)
 
 
 def _candidates(recurrence: Recurrence, first: Launch, chip: Chip) -> Iterator[tuple[str, Sequence[Launch]]]:
@@ -135,36 +135,36 @@ def _source(task: Task, index: int) -> Source | None:
     return None if view is None else source_of(view, task.constants.get(index))
 
 
-# ---- the product of all inputs
+# ---- the matmul of all inputs
 
 
 def _projections(task: Task, memory: _Memory) -> Iterator[tuple[str, Sequence[Launch], int]]:
-    """The candidates of the product: name, launches, and how much scratch is taken with what lies before."""
+    """The candidates of the matmul: name, launches, and how much scratch is taken with what lies before."""
     x, w = task.operands[0], task.operands[1]
     assert x is not None
     assert w is not None
     if not x.shape[2]:
         yield "", (), memory.nbytes
         return
-    parts = [list(_product_ways(each, memory.nbytes)) for each in _products(task, x, w, memory)]
+    parts = [list(_matmul_candidates(each, memory.nbytes)) for each in _matmuls(task, x, w, memory)]
     for each in zip(*parts, strict=True):  # the same problem in each direction, so the same candidates
         launches = [launch for candidate in each for launch in candidate.launches]
         yield each[0].name, launches, memory.nbytes + max(candidate.scratch_bytes for candidate in each)
 
 
-def _product_ways(task: Task, used: int) -> Iterator[Candidate]:
+def _matmul_candidates(task: Task, used: int) -> Iterator[Candidate]:
     scratch, room = scratch_behind(task, used)
-    return lower_product(replace(task, scratch=scratch, scratch_bytes=room))
+    return lower_matmul(replace(task, scratch=scratch, scratch_bytes=room))
 
 
-def _products(task: Task, x: View, w: View, memory: _Memory) -> Iterator[Task]:
-    """Products x [.., I] @ wᵀ [I, D * G * H]: one, or one for each direction where `w` cannot be seen as one matrix."""
+def _matmuls(task: Task, x: View, w: View, memory: _Memory) -> Iterator[Task]:
+    """Matmuls x [.., I] @ wᵀ [I, D * G * H]: one, or one for each direction where `w` cannot be seen as one matrix."""
     count, rows, features = w.shape
-    by_way, down, along = w.strides
-    has_one_matrix = count == 1 or by_way == rows * down
+    by_direction, down, along = w.strides
+    has_one_matrix = count == 1 or by_direction == rows * down
     columns = count * rows if has_one_matrix else rows
     for first in range(0, count * rows, columns):
-        offset = w.offset + first // rows * by_way
+        offset = w.offset + first // rows * by_direction
         weight = View(w.buffer, offset, w.dtype, (features, columns), (along, down))
         made = memory.projected
         part = View(
@@ -174,10 +174,10 @@ def _products(task: Task, x: View, w: View, memory: _Memory) -> Iterator[Task]:
             (*made.shape[:2], columns),
             made.strides,
         )
-        yield _product_task(task, x, weight, part)
+        yield _matmul_task(task, x, weight, part)
 
 
-def _product_task(task: Task, x: View, weight: View, made: View) -> Task:
+def _matmul_task(task: Task, x: View, weight: View, made: View) -> Task:
     graph = Graph("projection")
     operands = [graph.add_input(name, TensorType(v.dtype, v.shape)) for name, v in (("x", x), ("w", weight))]
     node = graph.append(native("matmul"), operands)

@@ -45,7 +45,7 @@ class _Places:
 
 
 def by_lines(task: Task) -> Candidate | None:
-    """The way by lines; None where one is too long, or the updates of few would keep few blocks busy."""
+    """The candidate by lines; None where one is too long, or the updates of few would keep few blocks busy."""
     layouts = {"r": result(task), "x": operand(task), "indices": operand(task, 1), "updates": operand(task, 2)}
     reduction, target, indices = task.node.attrs["reduction"], layouts["r"], layouts["indices"]
     axis = normal_axis(task.node.attrs["axis"], len(target.shape))

@@ -87,7 +87,7 @@ class _SegmentKernel:
         self.words = math.prod(rest.shape) // width
         self.lanes = min(32, 1 << (self.words - 1).bit_length())
         self.chunks = -(-self.words // self.lanes)
-        self.teams = THREADS // self.lanes
+        self.groups = THREADS // self.lanes
         self.width = width
         count = len(before.layouts)
         self.update = _walked(before, Space(rest.shape, rest.strides[:count]), width, "u_")
@@ -146,7 +146,7 @@ class _SegmentKernel:
         parameters = filter(None, (update.parameters("u_"), result.parameters("y_"), *own))
         head = f'extern "C" __global__ void __launch_bounds__({THREADS}) NAME({", ".join(parameters)}) {{\nbegin();\n'
         lines = [*self._head(starts), *self._taking(slots), *self._finishing(), *self._turns()]
-        blocks = -(-self.segments * self.chunks // self.teams)
+        blocks = -(-self.segments * self.chunks // self.groups)
         kernel = Kernel(head + "\n".join(lines) + "\n}\n", (blocks, 1, 1), (THREADS, 1, 1))
         arguments = (*update.arguments(), *result.arguments(), starts.place, slots.place)
         nbytes = update.nbytes + result.nbytes + starts.nbytes + slots.nbytes
@@ -157,7 +157,7 @@ class _SegmentKernel:
         neutral = {"add": "-0.0", "mul": "1", "max": "-INFINITE", "min": "INFINITE"}[self.reduction.attrs["reduction"]]
         each = _EACH_ELEMENT.format(width=self.width)
         return [
-            f"const int team = threadIdx.x / {self.lanes}, lane = threadIdx.x % {self.lanes};",
+            f"const int group = threadIdx.x / {self.lanes}, lane = threadIdx.x % {self.lanes};",
             f"const auto start_of = [&](int segment) {{ return starts[segment * {starts.strides[0]}]; }};",
             f"{ctype} total[{self.width}], lost[{self.width}];",
             f"const auto clear = [&] {{ {each} {{ total[w] = ({ctype}){neutral}; lost[w] = 0; }} }};",
@@ -230,26 +230,27 @@ class _SegmentKernel:
 
     def _turns(self) -> list[str]:
         """Each group's own segment, then the long ones of the block by all of its groups."""
-        width, lanes, teams, chunks = self.width, self.lanes, self.teams, self.chunks
+        width, lanes, groups, chunks = self.width, self.lanes, self.groups, self.chunks
         ctype, each = computed(self.dtype), _EACH_ELEMENT.format(width=self.width)
         units = self.segments * chunks
         return [
             f"__shared__ {ctype} parts[{2 if self.carries else 1}][{THREADS}][{width}];",
-            f"const unsigned base = blockIdx.x * {teams}u, unit = base + team, q = unit % {chunks}u * {lanes} + lane;",
+            f"const unsigned base = blockIdx.x * {groups}u, unit = base + group;",
+            f"const unsigned q = unit % {chunks}u * {lanes} + lane;",
             f"const int own = unit / {chunks}u; const bool is_there = unit < {units}u && q < {self.words}u;",
             f"const int begin = unit < {units}u ? start_of(own) : 0, end = unit < {units}u ? start_of(own + 1) : 0;",
             f"const bool is_long = end - begin > {_LONG};",
             "if (is_there && !is_long) { clear(); take_all(q, begin, end, 1); finish(own, q); }",
             "if (!__syncthreads_or(is_long)) return;",
-            f"for (unsigned n = base; n < base + {teams} && n < {units}u; n++) {{",
+            f"for (unsigned n = base; n < base + {groups} && n < {units}u; n++) {{",
             f"const int segment = n / {chunks}u, first = start_of(segment), last = start_of(segment + 1);",
             f"if (last - first <= {_LONG}) continue;",
             f"const unsigned word = n % {chunks}u * {lanes} + lane;",
-            f"clear(); if (word < {self.words}u) take_all(word, first + team, last, {teams});",
+            f"clear(); if (word < {self.words}u) take_all(word, first + group, last, {groups});",
             f"{each} {{ parts[0][threadIdx.x][w] = total[w]; {self._carried('[1][threadIdx.x][w] = lost[w]')} }}",
             "__syncthreads();",
-            f"if (team == 0 && word < {self.words}u) {{",
-            f"for (int other = 1; other < {teams}; other++) {{ const int from = other * {lanes} + lane;",
+            f"if (group == 0 && word < {self.words}u) {{",
+            f"for (int other = 1; other < {groups}; other++) {{ const int from = other * {lanes} + lane;",
             f"{each} {{ take(w, parts[0][from][w]); {self._carried_back()} }} }}",
             "finish(segment, word); }",
             "__syncthreads(); }",

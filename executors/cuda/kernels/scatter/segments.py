@@ -39,7 +39,7 @@ _THREADS_OF_A_BLOCK = 1024
 
 
 def segments(task: Task, slots: Slots, source: Layout, copies: Sequence[KernelLaunch]) -> Candidate | None:
-    """The way by segments; `source` is the operand, which `copies` bring to the result. None for want of scratch."""
+    """By segments; `source` is the operand, which `copies` bring to the result. None for want of scratch."""
     by_slice = slots.covers_slices and slots.slices <= 4 * slots.count
     is_few = slots.count <= FEW_SLOTS and slots.slices <= FEW_SLICES
     if by_slice and is_few and slots.count < MOST_ALONE * slots.slices:
@@ -403,11 +403,11 @@ def _at_first(lanes: int, first: str, other: str) -> str:
     return first if lanes == 1 else f"threadIdx.x == 0 ? {first} : {other}"
 
 
-def _over_block(fold: str, name: str, ctype: str, lanes: int) -> list[str]:
+def _over_block(reduction: str, name: str, ctype: str, lanes: int) -> list[str]:
     if lanes == 1:
         return []
     warps = lanes // 32
-    return [f"__shared__ {ctype} {name}s[{warps}]; {name} = block_reduce<{fold}, {warps}>({name}, {name}s);"]
+    return [f"__shared__ {ctype} {name}s[{warps}]; {name} = block_reduce<{reduction}, {warps}>({name}, {name}s);"]
 
 
 def _written(lanes: int, statement: str) -> str:

@@ -1,4 +1,4 @@
-"""Products: an axis is a row, a column or a batch, or it is contracted.
+"""Matmuls: an axis is a row, a column or a batch, or it is contracted.
 
 Along a contracted axis garbage has to be turned into zeros, in both operands: zero times infinity is no number.
 """
@@ -15,7 +15,7 @@ Labels = Sequence[str]
 
 
 def contraction(case: Case, operands: Sequence[Labels], result: Labels) -> list[Fact]:
-    """The rule for a product whose axes are labeled as in Einstein's sum convention."""
+    """The rule for a matmul whose axes are labeled as in Einstein's sum convention."""
     found: dict[str, list[tuple[int, int, Tail]]] = {}
     for operand, labels in enumerate(operands):
         for axis, label in enumerate(labels):

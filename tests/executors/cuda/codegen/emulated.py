@@ -1,4 +1,4 @@
-"""Cases run by the emulator, each step by each of its ways."""
+"""Cases run by the emulator, each step by each of its candidates."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -35,8 +35,8 @@ def emulated_problems(cases: Iterable[Case], folder: Path) -> list[str]:
     return [f"{made.case.name}: {problem}" for made in every for problem in _problems(made, library)]
 
 
-def results_of_ways(cases: Iterable[Case], folder: Path) -> Iterator[tuple[Case, str, list[Array]]]:
-    """The results of cases by each way of their last step, with its name."""
+def results_of_candidates(cases: Iterable[Case], folder: Path) -> Iterator[tuple[Case, str, list[Array]]]:
+    """The results of cases by each candidate of their last step, with its name."""
     every = all_prepared(cases)
     library = compiled((kernel for made in every for kernel in made.kernels()), folder)
     for made in every:
@@ -50,7 +50,7 @@ def results_of_ways(cases: Iterable[Case], folder: Path) -> Iterator[tuple[Case,
 
 
 def results_in_both_orders(case: Case, folder: Path) -> tuple[Array, Array]:
-    """The only result of a case by the first way, with the first thread first and with the last one first."""
+    """The only result of a case by the first candidate, with the first thread first and with the last one first."""
     (made,) = all_prepared([case])
     library = compiled(made.kernels(), folder)
     forwards, backwards = (_run(made, library, 0, is_backwards) for is_backwards in (False, True))
@@ -59,7 +59,7 @@ def results_in_both_orders(case: Case, folder: Path) -> tuple[Array, Array]:
 
 
 def _run(made: Prepared, library: Any, choice: int, is_backwards: bool) -> _Memory:
-    """The memory that way number `choice` leaves, poisoned before."""
+    """The memory that candidate number `choice` leaves, poisoned before."""
     emulator = Emulator(made.plan, library, backwards=is_backwards)
     emulator.arena.bytes[...] = 0xFF
     memory = _Memory(emulator)
@@ -80,5 +80,5 @@ def _problems(made: Prepared, library: Any) -> list[str]:
         for value, wanted in zip(made.plan.graph.outputs, expected, strict=True):
             why = is_close(memory.read(value), np.asarray(wanted), made.case.graph)
             order = ", last thread first" if backwards else ""
-            found += [f"way {choice}{order}, {value.name}: {why}"] if why else []
+            found += [f"candidate {choice}{order}, {value.name}: {why}"] if why else []
     return found

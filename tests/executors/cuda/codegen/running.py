@@ -1,4 +1,4 @@
-"""Cases as plans with the ways of their steps, and one pass over the steps on any memory."""
+"""Cases as plans with the candidates of their steps, and one pass over the steps on any memory."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace

@@ -18,7 +18,7 @@ REDUCTIONS = ("add", "mul", "max", "min")
 LISTED = Pipeline(
     (
         (ListSegments(fewest=1, crowd=1 << 20, width=1), EliminateDeadCode()),
-        (Fuse(rows_behind_products=False, lookups=True, segments=True),),
+        (Fuse(rows_behind_anchors=False, lookups=True, segments=True),),
     )
 )
 

@@ -1,4 +1,4 @@
-"""Sums in f32: every way of a step errs little more than NumPy, which adds rows up in pairs."""
+"""Sums in f32: every candidate of a step errs little more than NumPy, which adds rows up in pairs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +11,7 @@ from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Value
 
 from tests.executors.cuda.codegen.cases import made
-from tests.executors.cuda.codegen.emulated import results_of_ways
+from tests.executors.cuda.codegen.emulated import results_of_candidates
 from tests.executors.cuda.emulator import HAS_COMPILER
 
 MOST = 2.0
@@ -56,7 +56,7 @@ SUMS: dict[str, tuple[Callable[..., Value], list[Array]]] = {
 @pytest.mark.skipif(not HAS_COMPILER, reason="the emulator compiles kernels with g++")
 def test_sums_err_little_more_than_numpys(tmp_path: Path) -> None:
     wrong: list[str] = []
-    for case, way, (found,) in results_of_ways(
+    for case, candidate, (found,) in results_of_candidates(
         [made(name, make, *inputs) for name, (make, inputs) in SUMS.items()], tmp_path
     ):
         make, inputs = SUMS[case.name]
@@ -65,5 +65,5 @@ def test_sums_err_little_more_than_numpys(tmp_path: Path) -> None:
         (usual,) = evaluate_graph(case.graph, inputs)
         error, own = (float(np.linalg.norm(each - exact) / np.linalg.norm(exact)) for each in (found, usual))
         if error > MOST * own + ROUNDING:
-            wrong.append(f"{case.name} by {way}: {error:.1e} beside {own:.1e}")
+            wrong.append(f"{case.name} by {candidate}: {error:.1e} beside {own:.1e}")
     assert not wrong

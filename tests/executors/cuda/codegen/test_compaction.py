@@ -1,4 +1,4 @@
-"""Kernels that find things, by their rarer ways: a sum of counts in between, and boxes that are sorted in scratch."""
+"""Kernels that find things, by their rarer candidates: a sum of counts in between, boxes that are sorted in scratch."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from tests.executors.cuda.emulator import HAS_COMPILER
 
 
 def launches(made: object) -> int:
-    return sum(len(generated(way)[0].launches) for way in made.lowered if generated(way))  # type: ignore[attr-defined]
+    return sum(len(generated(lowered)[0].launches) for lowered in made.lowered if generated(lowered))  # type: ignore[attr-defined]
 
 
 def test_each_case_has_kernels() -> None:

@@ -1,4 +1,4 @@
-"""Deformable convolutions: samples as columns of a product, and the kernel that does without."""
+"""Deformable convolutions: samples as columns of a matmul, and the kernel that does without."""
 
 from pathlib import Path
 from typing import Any
@@ -50,9 +50,9 @@ def test_windows_that_the_model_moves(
     dtype: str, groups: int, offset_groups: int, options: dict[str, bool], tmp_path: Path
 ) -> None:
     step = deformed(dtype, groups, offset_groups, **options)
-    by_way = {each.name: each for each in lower_deform_conv(step.task)}
-    assert list(by_way) == ["columns", "samples"]
-    for name, candidate in by_way.items():
+    by_candidate = {each.name: each for each in lower_deform_conv(step.task)}
+    assert list(by_candidate) == ["columns", "samples"]
+    for name, candidate in by_candidate.items():
         (found,) = step.found(candidate, tmp_path)
         error = np.abs(found.astype(np.float64) - step.expected[0]).max() / np.abs(step.expected[0]).max()
         assert error <= OF_THE_LARGEST[dtype], name

@@ -62,7 +62,7 @@ def test_slices_are_none_of_theirs() -> None:
     x = Drawn().array("f32", 3, 4)
     case = made("slices", lambda b, v: outputs_of(b, "bounded_unique", v, size=3, axis=0, sorted=True), x)
     (prepared,) = all_prepared([case])
-    assert not any(generated(way) for way in prepared.lowered)
+    assert not any(generated(lowered) for lowered in prepared.lowered)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -75,7 +75,9 @@ def test_distinct_elements_are_one_recording_on_a_gpu(dtype: str) -> None:
         graph, {}, CUDA, PlanPolicy(lowering=Lowering(captures=backend.captures, scratch=backend.scratch_bytes))
     )
     assert [segment.is_captured for segment in plan.segments] == [True]
-    launches = [each for way in backend.lower(plan) for each in (way.candidates[0].launches if way.candidates else ())]
+    launches = [
+        each for step in backend.lower(plan) for each in (step.candidates[0].launches if step.candidates else ())
+    ]
     assert launches
     assert not any(isinstance(launch, HostCall) for launch in launches)
     assert any(step.node.op.name == "bounded_unique" for step in make_plan(graph, {}, HOST).steps)

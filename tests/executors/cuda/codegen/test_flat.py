@@ -1,4 +1,4 @@
-"""Kernels without folds: vectors, joined axes, several programs in one kernel."""
+"""Kernels without reductions: vectors, joined axes, several programs in one kernel."""
 
 import pytest
 from capgraph.executors.cuda.kernel_ir import flat

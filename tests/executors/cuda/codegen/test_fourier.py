@@ -38,8 +38,8 @@ def test_a_signal_that_lies_as_the_library_takes_it_is_one_call():
     launches = []
     for lies in (lambda x: x, lambda x: x.repeat(2, 0)[::2]):
         given = setting(case.graph.clone(), {name: case.inputs[0]}, {name: lies})
-        ways = {each.name: [type(launch) for launch in each.launches] for each in lower(given.task)}
-        launches.append((next(iter(ways)), ways["cufft"]))
+        candidates = {each.name: [type(launch) for launch in each.launches] for each in lower(given.task)}
+        launches.append((next(iter(candidates)), candidates["cufft"]))
     assert launches == [("cufft", [LibraryCall]), ("cufft", [KernelLaunch, LibraryCall])]
 
 
@@ -85,9 +85,9 @@ def test_radices_make_the_length(length: int):
     assert math.prod(radices(length)) == length
 
 
-@pytest.mark.parametrize(("length", "ways"), [(12_913, 1), (12_915, 0), (25_826, 1), (25_828, 0)])
-def test_what_shared_memory_cannot_hold_has_no_kernel(length: int, ways: int):
+@pytest.mark.parametrize(("length", "candidates"), [(12_913, 1), (12_915, 0), (25_826, 1), (25_828, 0)])
+def test_what_shared_memory_cannot_hold_has_no_kernel(length: int, candidates: int):
     x = Drawn().array("f32", 1, length, 1)
     case = prepared(made("dft", lambda b, v: b.op("dft", v, onesided=True), x))
     assert case is not None
-    assert len(generated(case.lowered[-1])) == ways
+    assert len(generated(case.lowered[-1])) == candidates

@@ -7,7 +7,7 @@ import pytest
 from capgraph.ir.types import DType
 
 from tests.executors.cuda.codegen.cases import Drawn, fused, made
-from tests.executors.cuda.codegen.emulated import emulated_problems, results_of_ways
+from tests.executors.cuda.codegen.emulated import emulated_problems, results_of_candidates
 from tests.executors.cuda.codegen.running import generated, prepared
 from tests.executors.cuda.emulator import HAS_COMPILER
 
@@ -34,7 +34,7 @@ def normed(shape, groups, dtype="f16", *, last=False, behind=False, offset=0.0):
 def names(*args, **options):
     case = prepared(normed(*args, **options))
     assert case is not None
-    return [way.name for way in generated(case.lowered[-1])]
+    return [candidate.name for candidate in generated(case.lowered[-1])]
 
 
 def test_groups_that_a_block_holds_are_rows():
@@ -46,15 +46,15 @@ def test_groups_that_a_block_holds_are_rows():
 def test_larger_groups_are_read_twice(last):
     case = prepared(normed((2, 32, 128, 128), 4, last=last))
     assert case is not None
-    way = generated(case.lowered[-1])[0]
-    assert (way.name, len(way.launches)) == ("moments", 3)
-    assert way.scratch_bytes > 0
+    candidate = generated(case.lowered[-1])[0]
+    assert (candidate.name, len(candidate.launches)) == ("moments", 3)
+    assert candidate.scratch_bytes > 0
 
 
 def test_work_behind_is_part_of_the_last_launch():
     case = prepared(normed((2, 32, 128, 128), 4, last=True, behind=True))
     assert case is not None
-    assert [len(way.launches) for way in generated(case.lowered[-1]) if way.name == "moments"] == [3]
+    assert [len(candidate.launches) for candidate in generated(case.lowered[-1]) if candidate.name == "moments"] == [3]
 
 
 def test_a_small_constant_in_the_region_has_no_moments():
@@ -66,7 +66,7 @@ def test_a_small_constant_in_the_region_has_no_moments():
 
     case = prepared(fused(made("constant", make, d.array("bf16", 2), d.array("bf16", 2))))
     assert case is not None
-    assert [way.name for way in generated(case.lowered[-1]) if way.name == "moments"] == []
+    assert [candidate.name for candidate in generated(case.lowered[-1]) if candidate.name == "moments"] == []
 
 
 CASES = [
@@ -90,7 +90,7 @@ CASES = [
 
 
 @needs_compiler
-def test_each_way_means_what_numpy_does(tmp_path: Path) -> None:
+def test_each_candidate_means_what_numpy_does(tmp_path: Path) -> None:
     assert emulated_problems(CASES, tmp_path) == []
 
 
@@ -101,7 +101,7 @@ def test_infinities_make_their_group_nan_and_no_other(tmp_path: Path) -> None:
     x[0, 3, 0, 0] = 2
     ones = np.ones(4, np.float32)
     case = made("infinite", lambda b, *v: b.op("group_norm", *v, groups=2), x, ones, ones)
-    seen = {way: np.isnan(found) for _, way, (found,) in results_of_ways([case], tmp_path)}
+    seen = {candidate: np.isnan(found) for _, candidate, (found,) in results_of_candidates([case], tmp_path)}
     assert "moments" in seen
     for found in seen.values():
         assert found[0, :2].all()
@@ -113,7 +113,7 @@ def test_squares_beyond_the_range_leave_the_bias(tmp_path: Path) -> None:
     x = np.array([3e38, -1, 0.7, 1, 2, 3], np.float32).reshape(1, 2, 3)
     scale, bias = np.ones(2, np.float32), np.array([4, 0], np.float32)
     case = made("beyond", lambda b, *v: b.op("group_norm", *v, groups=2), x, scale, bias)
-    found = {way: result for _, way, (result,) in results_of_ways([case], tmp_path)}
+    found = {candidate: result for _, candidate, (result,) in results_of_candidates([case], tmp_path)}
     assert "moments" in found
     for result in found.values():
         np.testing.assert_allclose(result[0], [[4, 4, 4], [-1.2247356, 0, 1.2247356]], atol=1e-5)

@@ -1,4 +1,4 @@
-"""Generated kernels give what their ops mean: run on the host by the emulator, each step by each of its ways."""
+"""Generated kernels give what their ops mean: run on the host by the emulator, each step by each of its candidates."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

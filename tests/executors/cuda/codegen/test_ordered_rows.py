@@ -42,9 +42,9 @@ def drawn(dtype: DType, bits: int, seed: int) -> np.ndarray:
 
 
 @pytest.mark.skipif(not HAS_COMPILER, reason="the emulator compiles kernels with g++")
-@pytest.mark.parametrize("way", ["warp", "chip"])
-def test_any_elements_come_in_order(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    if way == "chip":  # where elements are made of their keys again
+@pytest.mark.parametrize("candidate", ["warp", "chip"])
+def test_any_elements_come_in_order(candidate: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    if candidate == "chip":  # where elements are made of their keys again
         monkeypatch.setattr(short_sorts, "MOST", 0)
         monkeypatch.setattr(sorting, "LARGE_TILE", Tile(256, 0))
         monkeypatch.setattr(sorting, "SMALL_TILE", Tile(256, 1))
@@ -55,7 +55,7 @@ def test_any_elements_come_in_order(way: str, tmp_path: Path, monkeypatch: pytes
             x = drawn(DType(name), 4, 0)
             case = made(name, lambda b, x, d=down: outputs_of(b, "sort", x, axis=1, descending=d), x)
             every.append(prepared(case))
-    assert all(generated(each.lowered[-1])[0].name == way for each in every)
+    assert all(generated(each.lowered[-1])[0].name == candidate for each in every)
     library = compiled((kernel for each in every for kernel in each.kernels()), tmp_path)
 
     @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None)

@@ -73,5 +73,5 @@ def test_launches_are_lines() -> None:
     }
     rows = lines(lowered("graph @f(%x: f32[2, 200000]) { %y: f32[2, 200000] = softmax(%x) return %y }"))
     assert rows["split195-block256"][0] == "kernel(#1, #0, #2, #2+1792): 2 x 195 blocks of 256 threads, may overlap"
-    product = lowered("graph @f(%a: f32[64, 64]) { %y: f32[64, 64] = matmul(%a, %a) return %y }", LIBRARIES)
-    assert lines(product)["cublaslt"] == ["cublaslt(a #0, b #0, d #1)"]
+    matmul = lowered("graph @f(%a: f32[64, 64]) { %y: f32[64, 64] = matmul(%a, %a) return %y }", LIBRARIES)
+    assert lines(matmul)["cublaslt"] == ["cublaslt(a #0, b #0, d #1)"]

@@ -51,8 +51,10 @@ def test_rows_of_one_tile_and_of_several(how: ChipSort, tmp_path: Path, monkeypa
 def test_a_pass_for_each_byte_of_a_key(dtype: str, passes: int):
     case = prepared(sorts(dtype, 1, 50_000))
     assert case is not None
-    (way,) = generated(case.lowered[-1])
-    entered = [launch for launch in way.launches if isinstance(launch, KernelLaunch) and "rank[" in launch.kernel.text]
+    (candidate,) = generated(case.lowered[-1])
+    entered = [
+        launch for launch in candidate.launches if isinstance(launch, KernelLaunch) and "rank[" in launch.kernel.text
+    ]
     assert len(entered) == passes
     assert len({launch.kernel.text for launch in entered}) <= 3, "passes in between share a kernel"
 
@@ -62,16 +64,16 @@ def test_scratch_memory_is_told_apart(how: ChipSort, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sorting, "chip_sort", lambda rows: how)
     case = prepared(sorts("f32", 2, 20_000))
     assert case is not None
-    (way,) = generated(case.lowered[-1])
+    (candidate,) = generated(case.lowered[-1])
     scratch = case.lowered[-1].task.scratch  # type: ignore[union-attr]
     offsets = {
         argument.offset
-        for launch in way.launches
+        for launch in candidate.launches
         for argument in launch.arguments  # type: ignore[union-attr]
         if isinstance(argument, BufferPlace) and argument.buffer == scratch.buffer  # type: ignore[union-attr]
     }
     assert all(offset % 256 == 0 for offset in offsets)
-    assert max(offsets) < way.scratch_bytes < MOST_SCRATCH
+    assert max(offsets) < candidate.scratch_bytes < MOST_SCRATCH
     assert len(offsets) == 6 + (how.direct == 1), "two sets of keys and indices, a table, totals, bits"
 
 
@@ -85,5 +87,5 @@ def test_long_rows_fit_into_scratch_memory(dtype: type):
     x = np.broadcast_to(np.zeros((), dtype), 1 << 26)
     case = prepared(made("s", lambda b, x: outputs_of(b, "sort", x, axis=0), x))
     assert case is not None
-    (way,) = generated(case.lowered[-1])
-    assert way.name == "chip"
+    (candidate,) = generated(case.lowered[-1])
+    assert candidate.name == "chip"

@@ -35,8 +35,8 @@ def test_tiles_upon_tiles(tmp_path: Path):
 def test_a_launch_for_each_level_and_one_for_the_order(length: int, k: int, launches: int):
     case = prepared(top(k, np.zeros((1, length), np.float32)))
     assert case is not None
-    (way,) = generated(case.lowered[-1])
-    assert (way.name, len(way.launches)) == ("parts", launches)
+    (candidate,) = generated(case.lowered[-1])
+    assert (candidate.name, len(candidate.launches)) == ("parts", launches)
 
 
 LENGTH, K = 300, 40

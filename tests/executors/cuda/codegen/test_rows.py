@@ -19,7 +19,7 @@ from tests.executors.cuda.codegen.running import generated, prepared
 from tests.executors.cuda.emulator import HAS_COMPILER
 
 
-def ways(op: str, shape: tuple[int, ...], dtype: str = "f16", **attrs) -> list[Candidate]:
+def candidates(op: str, shape: tuple[int, ...], dtype: str = "f16", **attrs) -> list[Candidate]:
     x = np.zeros(shape, DType(dtype).numpy)
     case = prepared(made(op, lambda b, x: b.op(op, x, **attrs), x))
     assert case is not None
@@ -27,7 +27,7 @@ def ways(op: str, shape: tuple[int, ...], dtype: str = "f16", **attrs) -> list[C
 
 
 def names(op: str, shape: tuple[int, ...], dtype: str = "f16", **attrs) -> list[str]:
-    return [way.name for way in ways(op, shape, dtype, **attrs)]
+    return [candidate.name for candidate in candidates(op, shape, dtype, **attrs)]
 
 
 @pytest.mark.parametrize(
@@ -45,18 +45,18 @@ def test_groups_grow_with_the_row(shape, first):
 
 
 def test_rows_beyond_registers_are_read_once_for_each_pass():
-    (way, *_) = ways("softmax", (1000, 200_000), axis=-1)
-    assert way.name == "block1024-passes"
-    (launch,) = way.launches
+    (candidate, *_) = candidates("softmax", (1000, 200_000), axis=-1)
+    assert candidate.name == "block1024-passes"
+    (launch,) = candidate.launches
     assert isinstance(launch, KernelLaunch)
     assert launch.kernel.text.count("for (int first = t;") == 3
 
 
 def test_few_long_rows_are_split_over_the_chip():
-    (way, *_) = ways("softmax", (2, 200_000), axis=-1)
-    assert way.name.startswith("split")
-    assert len(way.launches) == 3
-    assert way.scratch_bytes > 0
+    (candidate, *_) = candidates("softmax", (2, 200_000), axis=-1)
+    assert candidate.name.startswith("split")
+    assert len(candidate.launches) == 3
+    assert candidate.scratch_bytes > 0
 
 
 def test_rows_across_memory_are_columns_of_threads():
@@ -74,8 +74,8 @@ def test_a_norm_of_a_sum_is_one_kernel_with_both_results():
     rows = [d.array("f16", 128, 768), d.array("f16", 128, 768), d.array("f16", 768), d.array("f16", 768)]
     case = prepared(fused(made("block", block, *rows)))
     assert case is not None
-    (way,) = [way for way in case.lowered if way.step.node.op.name == "fused"]
-    (launch,) = generated(way)[0].launches
+    (lowered,) = [lowered for lowered in case.lowered if lowered.step.node.op.name == "fused"]
+    (launch,) = generated(lowered)[0].launches
     assert isinstance(launch, KernelLaunch)
     assert launch.nbytes == 2 * (4 * 128 * 768 + 2 * 768)
     assert launch.kernel.text.count("block_reduce<sum") == 2
@@ -90,7 +90,7 @@ def test_work_that_folds_other_axes_runs_node_by_node():
 
     case = prepared(fused(made("two ways", two_ways, d.array("f32", 3, 4, 5))))
     assert case is not None
-    assert [way.name for each in case.lowered for way in generated(each)] == ["stepwise"]
+    assert [candidate.name for each in case.lowered for candidate in generated(each)] == ["stepwise"]
 
 
 @pytest.mark.skipif(not HAS_COMPILER, reason="the emulator compiles kernels with g++")
@@ -118,11 +118,11 @@ def test_lp_norm_of_what_has_norm_zero_is_a_positive_zero(p, tmp_path):
 
 
 def test_a_sum_of_zero_elements_is_folded():
-    assert ways("reduce_sum", (3, 0), axes=(1,)) == []
+    assert candidates("reduce_sum", (3, 0), axes=(1,)) == []
 
 
 def test_columns_are_read_in_vectors_where_they_lie_side_by_side():
-    (first, *_) = ways("reduce_sum", (8192, 4096), "f32", axes=(0,))
+    (first, *_) = candidates("reduce_sum", (8192, 4096), "f32", axes=(0,))
     assert "columns16x2" in first.name
     launch = first.launches[0]
     assert isinstance(launch, KernelLaunch)
@@ -153,7 +153,12 @@ def test_split_columns_and_rows_miss_nothing(shape, tmp_path: Path, monkeypatch:
         cases.append(made(f"softmax {dtype}", lambda b, x: b.op("softmax", x, axis=axis), x))
         cases.append(made(f"argmax {dtype}", lambda b, x: b.op("argmax", x, axis=axis), x))
         cases.append(made(f"all {dtype}", lambda b, x: b.op("reduce_max", x, axes=tuple(range(len(shape)))), x))
-    splits = [way.name for case in cases if (made_case := prepared(case)) for way in generated(made_case.lowered[-1])]
+    splits = [
+        candidate.name
+        for case in cases
+        if (made_case := prepared(case))
+        for candidate in generated(made_case.lowered[-1])
+    ]
     assert any(name.startswith("split") for name in splits)
     assert not emulated_problems(cases, tmp_path)
 

@@ -15,14 +15,14 @@ from tests.executors.cuda.codegen.running import generated, prepared
 from tests.executors.cuda.emulator import HAS_COMPILER, Emulator, compiled
 
 
-def way_of(shape: tuple[int, ...], axis: int = -1, dtype: Any = np.float32) -> Candidate:
+def candidate_of(shape: tuple[int, ...], axis: int = -1, dtype: Any = np.float32) -> Candidate:
     case = prepared(made("cumsum", lambda b, x: b.op("cumsum", x, axis=axis), np.zeros(shape, dtype)))
     assert case is not None
     return generated(case.lowered[-1])[0]
 
 
 @pytest.mark.parametrize(
-    ("shape", "axis", "way"),
+    ("shape", "axis", "candidate"),
     [
         ((65536, 32), 1, "lanes"),
         ((512, 1024), 1, "blocks"),
@@ -34,19 +34,19 @@ def way_of(shape: tuple[int, ...], axis: int = -1, dtype: Any = np.float32) -> C
         ((7, 1), 1, "lanes"),
     ],
 )
-def test_who_works_on_a_line(shape: tuple[int, ...], axis: int, way: str):
-    assert way_of(shape, axis).name == way
+def test_who_works_on_a_line(shape: tuple[int, ...], axis: int, candidate: str):
+    assert candidate_of(shape, axis).name == candidate
 
 
 def test_lines_that_are_aligned_are_read_in_vectors():
-    assert "pack<float, 4>" in way_of((1, 128256)).launches[0].kernel.text  # type: ignore[union-attr]
-    assert "pack<" not in way_of((2, 128257)).launches[0].kernel.text  # type: ignore[union-attr]
+    assert "pack<float, 4>" in candidate_of((1, 128256)).launches[0].kernel.text  # type: ignore[union-attr]
+    assert "pack<" not in candidate_of((2, 128257)).launches[0].kernel.text  # type: ignore[union-attr]
 
 
 def test_segments_are_whole_chunks():
-    way = way_of((1, 1 << 24))
-    assert len(way.launches) == 2
-    assert way.scratch_bytes == 4 * 2048
+    candidate = candidate_of((1, 1 << 24))
+    assert len(candidate.launches) == 2
+    assert candidate.scratch_bytes == 4 * 2048
 
 
 @pytest.mark.skipif(not HAS_COMPILER, reason="the emulator compiles kernels with g++")

@@ -1,4 +1,4 @@
-"""Scatters: every way gives what the op means, in either order of threads; which way is taken for how many updates."""
+"""Scatters: every candidate gives what the op means, in either order of threads; which one is first, by updates."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def test_scatters_mean_what_they_say(tmp_path: Path):
     assert not emulated_problems(scatter_cases(), tmp_path)
 
 
-def ways(slices: int, slots: int, reduction: str, dtype: str = "f32", rest: int = 4) -> list[Candidate]:
+def candidates(slices: int, slots: int, reduction: str, dtype: str = "f32", rest: int = 4) -> list[Candidate]:
     d = Drawn()
     inputs = d.array(dtype, slices, rest), d.indices(slices, slots, 1), d.array(dtype, slots, rest)
     case = prepared(made("scatter", lambda b, *v: b.op("scatter_nd", *v, reduction=reduction), *inputs))
@@ -39,16 +39,16 @@ def ways(slices: int, slots: int, reduction: str, dtype: str = "f32", rest: int 
     ],
 )
 def test_many_updates_are_not_compared_with_each_other(slots: int, reduction: str, dtype: str, first: str):
-    assert ways(1000, slots, reduction, dtype)[0].name == first
+    assert candidates(1000, slots, reduction, dtype)[0].name == first
 
 
 def test_no_number_of_updates_is_left_to_the_host():
-    assert [way.name for way in ways(10, 300_000, "add", rest=1)] == ["segments"]
+    assert [candidate.name for candidate in candidates(10, 300_000, "add", rest=1)] == ["segments"]
 
 
 def test_rows_are_moved_in_words_of_16_bytes():
-    (way, *_) = ways(50, 400, "none", "f16", rest=64)
-    assert "word16* r" in way.launches[-1].kernel.text
+    (candidate, *_) = candidates(50, 400, "none", "f16", rest=64)
+    assert "word16* r" in candidate.launches[-1].kernel.text
 
 
 @pytest.mark.parametrize(("dtype", "power"), [("f32", 8), ("f16", 4)])

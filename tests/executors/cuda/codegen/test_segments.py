@@ -24,11 +24,11 @@ def test_each_case_is_one_kernel_behind_its_list():
         made = prepared(case)
         assert made is not None
         assert not made.on_host()
-        for way in made.lowered:
-            body = way.step.node.attrs.get("body")
-            inside = {node.op.name for node in body.nodes} if body is not None else {way.step.node.op.name}
+        for lowered in made.lowered:
+            body = lowered.step.node.attrs.get("body")
+            inside = {node.op.name for node in body.nodes} if body is not None else {lowered.step.node.op.name}
             if "segment_reduce" in inside:
-                assert [len(each.launches) for each in generated(way)] == [1], case.name
+                assert [len(each.launches) for each in generated(lowered)] == [1], case.name
 
 
 @needs_compiler

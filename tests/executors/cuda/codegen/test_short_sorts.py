@@ -32,12 +32,12 @@ def test_a_key_with_its_index_is_one_word_where_both_fit(dtype: str, entry: str)
     x = np.zeros((5, 40), Drawn().array(dtype, 1).dtype)
     case = prepared(made("sort", lambda b, x: outputs_of(b, "sort", x, axis=1), x))
     assert case is not None
-    ((launch,),) = (way.launches for way in generated(case.lowered[-1]))
+    ((launch,),) = (candidate.launches for candidate in generated(case.lowered[-1]))
     assert f"typedef {entry};" in launch.kernel.text
 
 
 def test_several_rows_share_a_block():
     case = prepared(made("sort", lambda b, x: outputs_of(b, "sort", x, axis=1), np.zeros((1001, 10), np.float32)))
     assert case is not None
-    ((launch,),) = (way.launches for way in generated(case.lowered[-1]))
+    ((launch,),) = (candidate.launches for candidate in generated(case.lowered[-1]))
     assert launch.kernel.grid == (126, 1, 1)

@@ -1,4 +1,4 @@
-"""Which way rows are sorted, by their length and by how much of them is wanted."""
+"""Which candidate sorts rows, by their length and by how much of them is wanted."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def found_by(shape: tuple[int, ...], k: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("shape", "way"),
+    ("shape", "candidate"),
     [
         ((7, 1), "warp"),
         ((65536, 32), "warp"),
@@ -38,8 +38,8 @@ def found_by(shape: tuple[int, ...], k: int) -> str:
         ((1, 1 << 20), "chip"),
     ],
 )
-def test_sorts_by_length(shape: tuple[int, ...], way: str):
-    assert sorted_by(shape) == way
+def test_sorts_by_length(shape: tuple[int, ...], candidate: str):
+    assert sorted_by(shape) == candidate
 
 
 def test_an_axis_anywhere_is_sorted():
@@ -48,7 +48,7 @@ def test_an_axis_anywhere_is_sorted():
 
 
 @pytest.mark.parametrize(
-    ("shape", "k", "way"),
+    ("shape", "k", "candidate"),
     [
         ((4096, 64), 8, "warp"),
         ((3, 4000), 50, "select"),
@@ -57,18 +57,18 @@ def test_an_axis_anywhere_is_sorted():
         ((1, 128256), 2000, "chip"),
     ],
 )
-def test_few_elements_of_long_rows_are_found_in_parts(shape: tuple[int, ...], k: int, way: str):
-    assert found_by(shape, k) == way
+def test_few_elements_of_long_rows_are_found_in_parts(shape: tuple[int, ...], k: int, candidate: str):
+    assert found_by(shape, k) == candidate
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0,)])
 def test_no_elements_need_no_launch(shape: tuple[int, ...]):
     case = prepared(made("sort", lambda b, x: outputs_of(b, "sort", x, axis=-1), np.zeros(shape, np.float32)))
     assert case is not None
-    assert not any(launch for way in case.lowered for each in generated(way) for launch in each.launches)
+    assert not any(launch for lowered in case.lowered for each in generated(lowered) for launch in each.launches)
 
 
 def test_none_wanted_need_no_launch():
     case = prepared(made("t", lambda b, x: outputs_of(b, "top_k", x, axis=1, k=0), np.zeros((3, 9000), np.float32)))
     assert case is not None
-    assert not any(launch for way in case.lowered for each in generated(way) for launch in each.launches)
+    assert not any(launch for lowered in case.lowered for each in generated(lowered) for launch in each.launches)

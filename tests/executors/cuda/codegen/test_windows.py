@@ -28,7 +28,7 @@ def channels_last(buffer: int, dtype: DType, shape: tuple[int, ...]) -> View:
 
 
 def run(op: str, x: Array, folder: Path, **attrs: Any) -> tuple[str, Array, Array]:
-    """The way that was taken, what the kernel gives, and what the op means."""
+    """The candidate that was taken, what the kernel gives, and what the op means."""
     b = Builder()
     dtype = DType.of(x.dtype)
     value = b.input("x", f"{dtype}[{', '.join(map(str, x.shape))}]")
@@ -37,12 +37,12 @@ def run(op: str, x: Array, folder: Path, **attrs: Any) -> tuple[str, Array, Arra
     views = channels_last(0, dtype, x.shape), channels_last(1, dtype, expected.shape)
     memory = [HostArena(array.nbytes, 256) for array in (x, expected)]
     array_at(memory[0].bytes, views[0])[...] = x
-    (way,) = candidates(Task(y.producer, (views[0],), (views[1],)))
-    library = compiled(kernels_of([way]), folder)
-    for launch in way.launches:
+    (candidate,) = candidates(Task(y.producer, (views[0],), (views[1],)))
+    library = compiled(kernels_of([candidate]), folder)
+    for launch in candidate.launches:
         assert isinstance(launch, KernelLaunch)
         launched(library, launch, lambda buffer: memory[buffer].address)
-    return way.name, array_at(memory[1].bytes, views[1]), expected
+    return candidate.name, array_at(memory[1].bytes, views[1]), expected
 
 
 @pytest.mark.skipif(not HAS_COMPILER, reason="the emulator compiles kernels with g++")

@@ -20,7 +20,7 @@ def test_graph_mode_is_an_option_of_the_provider():
 
 
 @pytest.mark.parametrize(("level", "dtype", "option"), [(2, "f32", "0"), (3, "f32", None), (2, "f16", None)])
-def test_only_the_highest_level_rounds_products_in_f32_to_tf32(level: int, dtype: str, option: str | None):
+def test_only_the_highest_level_rounds_matmuls_in_f32_to_tf32(level: int, dtype: str, option: str | None):
     graph = parse(CONV.replace("f16", dtype))
     assert cuda_provider(0, 7, level).suited_to(graph).options.get("use_tf32") == option
 

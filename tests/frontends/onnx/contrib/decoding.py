@@ -33,7 +33,7 @@ class _Model:
 
 
 def decoder(form: Form, *, layers: int = 2, batch: int | str = "B") -> ModelProto:
-    """Norm, products, rotary embedding, attention over the cache, product and residual, `layers` times.
+    """Norm, matmuls, rotary embedding, attention over the cache, matmul and residual, `layers` times.
 
     Takes x f32[B, 1, 64], position i64[B] and caches, gives x and the caches' next contents.
     """

@@ -27,7 +27,7 @@ graph @g(%x: f32[B, 8]) {
 """
 
 
-def test_the_bias_of_a_product_goes_into_the_gelu_behind_it():
+def test_the_bias_of_a_matmul_goes_into_the_gelu_behind_it():
     assert written(BIASED) == ["MatMul", ".BiasGelu"]
 
 
@@ -64,7 +64,7 @@ def test_a_bias_that_is_no_vector_stays():
     assert written(text) == ["MatMul", "Add", "Gelu"]
 
 
-def test_a_bias_that_makes_the_product_wider_stays():
+def test_a_bias_that_makes_the_matmul_wider_stays():
     text = BIASED.replace("%w: f32[8, 6]", "%w: f32[8, 1]").replace("%m: f32[B, 4, 6]", "%m: f32[B, 4, 1]")
     assert written(text) == ["MatMul", "Add", "Gelu"]
 

@@ -43,7 +43,7 @@ def _numbers(values: np.ndarray) -> str:
 @pytest.mark.parametrize("biases", [True, False])
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("value_size", [8, 4])
-def test_products_biases_and_attention_are_one_operator(biases, causal, value_size):
+def test_matmuls_biases_and_attention_are_one_operator(biases, causal, value_size):
     assert written(block(biases=biases, causal=causal, value_size=value_size)) == [".Attention"]
 
 
@@ -52,7 +52,7 @@ def test_weights_that_were_joined_are_not_written_a_second_time():
     assert sorted(list(each.dims) for each in model.graph.initializer) == [[8, 24], [24]]
 
 
-def test_without_that_operator_the_products_stay_and_the_biases_go_in():
+def test_without_that_operator_the_matmuls_stay_and_the_biases_go_in():
     names = written(block(), without("Attention"))
     assert names == ["MatMul", "MatMul", "MatMul", ".MultiHeadAttention"]
     assert "Attention" in written(block(), without("Attention", "MultiHeadAttention"))

@@ -25,7 +25,7 @@ graph @g(%x: f32[B, 8], %z: f32[B, 8], %scale: f32[8]) {
 """
 
 
-def test_product_bias_residual_and_norm():
+def test_matmul_bias_residual_and_norm():
     assert written(BLOCK) == ["MatMul", ".SkipLayerNormalization"]
 
 
@@ -82,7 +82,7 @@ def test_norms_that_the_operators_do_not_do():
     assert ".SkipLayerNormalization" not in written(same)
 
 
-def test_a_bias_that_makes_a_product_wider_is_no_bias_of_the_operator():
+def test_a_bias_that_makes_a_matmul_wider_is_no_bias_of_the_operator():
     narrow = BLOCK.replace("%w: f32[8, 8]", "%w: f32[8, 1]").replace("%m: f32[B, 4, 8]", "%m: f32[B, 4, 1]")
     assert written(narrow) == ["MatMul", "Add", ".SkipLayerNormalization"]
 

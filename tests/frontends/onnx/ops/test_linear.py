@@ -1,4 +1,4 @@
-"""Matrix products in and out of ONNX."""
+"""Matmuls in and out of ONNX."""
 
 import numpy as np
 import onnx
@@ -35,7 +35,7 @@ CASES = [
 
 @pytest.mark.parametrize("symbols", [False, True])
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_products_there_and_back(case: Case, symbols: bool) -> None:
+def test_matmuls_there_and_back(case: Case, symbols: bool) -> None:
     hold(case, symbols=symbols)
 
 
@@ -67,7 +67,7 @@ def coded(
     order: Array | None = None,
     known: bool = True,
 ) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """A product of three rows, and what it is fed."""
+    """A matmul of three rows, and what it is fed."""
     random, blocks = np.random.default_rng(0), -(-inner // block)
     contents = {
         "B": random.integers(0, 256, (columns, blocks, block * bits // 8)).astype(np.uint8),

@@ -1,1 +1,1 @@
-"""Products of up to 16 rows with a weight of 16 bits, on tensor cores."""
+"""Matmuls of up to 16 rows with a weight of 16 bits, on tensor cores."""

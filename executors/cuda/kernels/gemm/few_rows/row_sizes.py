@@ -1,9 +1,9 @@
-"""How a product of some rows is dealt to blocks, warps and lanes, and what that takes of shared memory."""
+"""How a matmul of some rows is dealt to blocks, warps and lanes, and what that takes of shared memory."""
 
 from dataclasses import dataclass
 
 from ....kernel_ir.launch import Chip
-from ..column_products import ColumnText, ColumnTiling
+from ..column_gemv import ColumnText, ColumnTiling
 
 COLUMNS, ROWS, UNIT = 16, 8, 32
 """What two `mma` take: columns of the weight, rows, and numbers of each of them."""

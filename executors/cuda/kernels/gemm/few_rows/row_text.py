@@ -1,4 +1,4 @@
-"""Products of up to 16 rows with a weight of 16 bits on tensor cores, which take 16 of its columns, 8 rows at a time.
+"""Matmuls of up to 16 rows with a weight of 16 bits on tensor cores, which take 16 of its columns, 8 rows at a time.
 
 Each warp has a part of the inner axis, for all rows. As the order of a sum is free, a lane takes 16 bytes side by side
 of a column, and of a row: they fill its places of two `mma` in the same way. So the weight goes from memory to
@@ -10,7 +10,7 @@ What a norm multiplies a row by is brought in when its sums are whole. Squares a
 eight rows on the right it would have of them on the left, and their sums are the diagonal. A gain might bring numbers
 of f16 out of range, so that those are first divided by a power of two, near the mean of the row in the warp's part.
 
-What is asked for before the wait is as in `column_products.py`.
+What is asked for before the wait is as in `column_gemv.py`.
 https://docs.nvidia.com/cuda/parallel-thread-execution/ (mma.m16n8k16)
 """
 
@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from ......ir.types import DType
 from ....kernel_ir.early_start import TRIGGER, WAIT
 from ....kernel_ir.includes.async_copies import async_copies
-from ....kernel_ir.includes.warp_code import cluster_code, warp_products
+from ....kernel_ir.includes.warp_code import cluster_code, warp_mma
 from ....kernel_ir.launch import Kernel, KernelLaunch
 from ....kernel_ir.prefetch import AHEAD
 from ....kernel_ir.types import number, stored
-from ..column_products import HELPERS
+from ..column_gemv import HELPERS
 from ..own_kernel_epilogue import Element
 from .row_sizes import PITCH, ROWS, TILE, UNIT, RowSizes
 
@@ -87,7 +87,7 @@ class RowText(RowSizes):
             )
         ]
         return f"""{HELPERS.format(element=self.element, hint=hint)}
-{warp_products(kind)}{async_copies(0)}{cluster_code(splits) if splits > 1 else ""}
+{warp_mma(kind)}{async_copies(0)}{cluster_code(splits) if splits > 1 else ""}
 {_PREPARED.format(kind=kind, times=_TIMES[dtype]) if self.affine else ""}
 extern "C" __global__ void __launch_bounds__({tiling.threads}, {tiling.together})
 NAME({", ".join([*self.parameters, *self.epilogue.parameters])}) {{

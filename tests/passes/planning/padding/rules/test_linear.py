@@ -19,13 +19,13 @@ def test_rows_columns_and_batches_are_safe() -> None:
 
 
 @pytest.mark.parametrize(
-    "product", ["matmul(%x, %y)", "gemm(%x, %y, _)", 'einsum(%x, %y) {equation = "ij,jk->ik"}']
+    "matmul", ["matmul(%x, %y)", "gemm(%x, %y, _)", 'einsum(%x, %y) {equation = "ij,jk->ik"}']
 )  # fmt: skip
-def test_a_contraction_is_masked_in_both_operands(product: str) -> None:
+def test_a_contraction_is_masked_in_both_operands(matmul: str) -> None:
     masked = maskable(
         f"""
         graph @main(%x: f32[2, S], %y: f32[S, 3]) {{
-          %a: f32[2, 3] = {product}
+          %a: f32[2, 3] = {matmul}
           return %a
         }}""",
         "it contracts an axis that carries S",
@@ -102,7 +102,7 @@ def test_convolutions_take_a_batch_only() -> None:
     )
 
 
-def test_rows_of_a_grouped_product_are_safe_and_its_groups_are_not() -> None:
+def test_rows_of_a_grouped_matmul_are_safe_and_its_groups_are_not() -> None:
     safe("""
         graph @main(%x: f32[S, 4], %w: f32[3, 4, 5], %e: i64[3]) {
           %y: f32[S, 5] = grouped_matmul(%x, %w, %e)

@@ -1,4 +1,4 @@
-"""Products of matrices: `matmul`, `gemm`, and regions around them, by cuBLASLt, own kernels for few rows, or strides.
+"""Matmuls: `matmul`, `gemm`, and regions around them, by cuBLASLt, own kernels for few rows, or strides.
 
 Constant weights [K, N] are packed once as [N, K]: rows of a weight are then read in one piece by a kernel for few rows,
 and it is the layout that tensor cores are fed from directly.
@@ -13,10 +13,10 @@ from ...kernel_ir.launch import Candidate, Lowering, Task
 from ...kernel_ir.sources import Source, packed_weight
 from .cublaslt_calls import cublaslt_calls
 from .cublaslt_epilogue import epilogue_of, gemm_fits
-from .exact_products import lower_exactly
+from .exact_gemm import lower_exactly
+from .gemm_copies import lower_between_copies
 from .gemv import lower_coded_rows, lower_few_rows, lower_normed_rows, lower_some_rows
-from .operands import gemm_operands, product_operands
-from .product_copies import lower_between_copies
+from .operands import gemm_operands, matmul_operands
 from .regions import AnchoredRegion, completed, made_in, paired_region_of, region_of, static_shape
 from .rewritten_regions import Scratch, with_rows_normed, within_scratch
 from .simt_gemm import simt_gemm
@@ -25,7 +25,7 @@ NARROW = 1024
 """Up to how many columns own kernels beat a single call of cuBLASLt at some ten to some hundred rows."""
 
 
-def lower_product(task: Task) -> Iterator[Candidate]:
+def lower_matmul(task: Task) -> Iterator[Candidate]:
     """A matmul or gemm, alone or with what follows it in a `fused` region."""
     paired = paired_region_of(task)
     if paired is not None:
@@ -38,7 +38,7 @@ def lower_product(task: Task) -> Iterator[Candidate]:
         yield from lower_coded_rows(region)
         return
     if region.scaled:
-        from .scaled_products import lower_scaled
+        from .scaled_gemm import lower_scaled
 
         yield from lower_scaled(region)
         return
@@ -63,7 +63,7 @@ def _normed_first(region: AnchoredRegion, norm: Node) -> Iterator[Candidate]:
     """For rows that the kernel by columns does not read: in f64, or of sizes that are no whole pieces."""
     scratch = Scratch(region.task)
     task, before = with_rows_normed(region, norm, scratch)
-    for each in lower_product(task):
+    for each in lower_matmul(task):
         launches = (*before, *each.launches)
         yield replace(
             each, name=f"norm+{each.name}", launches=launches, scratch_bytes=scratch.used + each.scratch_bytes
@@ -77,7 +77,7 @@ def _by_cublaslt(region: AnchoredRegion) -> Iterator[Candidate]:
     made = made_in(region, epilogue.value)
     if made is None:
         return
-    a, b, _ = product_operands(region)
+    a, b, _ = matmul_operands(region)
     packed = packed_weight(b)
     candidates = {"cublaslt": packed}
     if packed is not b and a.dtype is DType.F32:
@@ -95,7 +95,7 @@ def _by_strides(region: AnchoredRegion) -> Iterator[Candidate]:
     made = made_in(region, region.anchor.output)
     if made is None:
         return
-    a, b, c = product_operands(region)
+    a, b, c = matmul_operands(region)
     alpha, beta = 1.0, 1.0
     if region.anchor.op.name == "gemm":
         alpha, beta = region.anchor.attrs["alpha"], region.anchor.attrs["beta"]
@@ -116,4 +116,4 @@ def _addend(c: Source | None, d: Source) -> Source | None:
     return replace(c, shape=d.shape, strides=moved)
 
 
-LOWERINGS: Mapping[str, Lowering] = dict.fromkeys(("matmul", "gemm", "fused"), lower_product)
+LOWERINGS: Mapping[str, Lowering] = dict.fromkeys(("matmul", "gemm", "fused"), lower_matmul)

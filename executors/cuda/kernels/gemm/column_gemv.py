@@ -1,4 +1,4 @@
-"""Products of a row or a few with a weight: each thread has a piece of the rows, and a block goes over the columns.
+"""GEMV of a row or a few with a weight: each thread has a piece of the rows, and a block goes over the columns.
 
 Lanes take 16 bytes side by side along the inner axis, of `wide` columns at a time, so that a piece of the rows serves
 all of these from registers. What the threads have summed meets by shuffles in which each step halves the columns a lane
@@ -93,7 +93,7 @@ def _size(operands: GemmOperands) -> int:
     return 16 // element_bytes(operands.a.dtype)
 
 
-def column_product(
+def column_gemv(
     operands: GemmOperands,
     weights: Sequence[ColumnWeight],
     epilogue: OwnKernelEpilogue,

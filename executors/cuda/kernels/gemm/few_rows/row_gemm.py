@@ -1,4 +1,4 @@
-"""Which tilings are worth trying for a product of some rows."""
+"""Which tilings are worth trying for a matmul of some rows."""
 
 from collections.abc import Iterator, Sequence
 
@@ -20,7 +20,7 @@ inner axis: best guess first."""
 MOST_TRIED = 3
 
 
-def row_products(
+def row_gemm(
     operands: GemmOperands,
     weights: Sequence[ColumnWeight],
     epilogue: OwnKernelEpilogue,

@@ -1,4 +1,4 @@
-"""The form of matrix products: `gemm` for two matrices with what stands around them, `matmul` for stacks of rows.
+"""The form of matmuls: `gemm` for two matrices with what stands around them, `matmul` for stacks of rows.
 
 A `gemm` takes in the addition after it and transposed operands. Rows that are flattened only to be multiplied, as by
 PyTorch's `addmm`, stay as they are: `reshape(gemm(reshape(x), W, b))` is `add(matmul(x, W), b)`.
@@ -23,10 +23,10 @@ from .absorb import any_own_weight
 
 
 @dataclass(frozen=True)
-class ProductForms(PatternPass):
-    """Writes products with as few nodes as possible; sums may be rounded in another order."""
+class MatmulForms(PatternPass):
+    """Writes matmuls with as few nodes as possible; sums may be rounded in another order."""
 
-    name: ClassVar[str] = "product-forms"
+    name: ClassVar[str] = "matmul-forms"
     exactness: ClassVar[Exactness] = Exactness.ROUNDING
 
     def rules(self) -> Sequence[Rule]:
@@ -40,22 +40,22 @@ def _is_matrix(value: Value) -> bool:
     return value.tensor.rank == 2
 
 
-def _is_addend(value: Value, product: Value) -> bool:
-    """Whether a gemm takes it: it broadcasts to the product, surely."""
+def _is_addend(value: Value, matmul: Value) -> bool:
+    """Whether a gemm takes it: it broadcasts to the matmul, surely."""
     shape = value.shape
     if len(shape) > 2:
         return False
-    sizes = zip(shape[::-1], product.shape[::-1], strict=False)
+    sizes = zip(shape[::-1], matmul.shape[::-1], strict=False)
     return all(size == 1 or compare(size, wanted) is Truth.YES for size, wanted in sizes)
 
 
 def _sum_as_gemm(rewriter: Rewriter, found: Found) -> Value | None:
-    product, addend = found.node("product"), found["c"]
-    if not _is_addend(addend, product.output) or not product.output.tensor.dtype.is_float:
+    matmul, addend = found.node("matmul"), found["c"]
+    if not _is_addend(addend, matmul.output) or not matmul.output.tensor.dtype.is_float:
         return None
-    if product.op is MATMUL:
-        return rewriter.op("gemm", *product.operands, addend, **_PLAIN)
-    return rewriter.op("gemm", *product.inputs[:2], addend, **{**product.attrs, "beta": 1.0})
+    if matmul.op is MATMUL:
+        return rewriter.op("gemm", *matmul.operands, addend, **_PLAIN)
+    return rewriter.op("gemm", *matmul.inputs[:2], addend, **{**matmul.attrs, "beta": 1.0})
 
 
 def _transposed_operand(rewriter: Rewriter, found: Found) -> Value | None:
@@ -82,7 +82,7 @@ def _untransposed(value: Value | None) -> Value | None:
 
 
 def _rows(rewriter: Rewriter, found: Found) -> Value | None:
-    """A product of flattened rows, as one of the rows where they stand."""
+    """A matmul of flattened rows, as one of the rows where they stand."""
     x, gemm, root = found["x"], found.node("gemm"), found.root
     bias = gemm.inputs[2]
     if x.shape[:-1] != root.output.shape[:-1] or x.shape[-1:] != gemm.operands[0].shape[1:]:
@@ -92,8 +92,8 @@ def _rows(rewriter: Rewriter, found: Found) -> Value | None:
     weight = _right_side(rewriter, gemm)
     if weight is None:
         return None
-    product = rewriter.op("matmul", x, weight)
-    return product if bias is None else rewriter.op("add", product, bias)
+    matmul = rewriter.op("matmul", x, weight)
+    return matmul if bias is None else rewriter.op("add", matmul, bias)
 
 
 def _is_plain(gemm: Node, bias: Value | None) -> bool:
@@ -113,8 +113,8 @@ def _right_side(rewriter: Rewriter, gemm: Node) -> Value | None:
 
 
 _A, _B = Capture("a", where=_is_matrix), Capture("b", where=_is_matrix)
-_NO_BIAS = Match("gemm", _A, _B, name="product", only_user=True)
-_MATRICES = Match("matmul", _A, _B, name="product", only_user=True)
+_NO_BIAS = Match("gemm", _A, _B, name="matmul", only_user=True)
+_MATRICES = Match("matmul", _A, _B, name="matmul", only_user=True)
 _FLAT = Match("gemm", Match("reshape", Capture("x"), only_user=True), name="gemm", only_user=True, more=True)
 
 RULES: tuple[Rule, ...] = (

@@ -1,4 +1,4 @@
-"""Products of numbers of 8 bits with a scale each: fp8 and i8 operands that are dequantized in the region of a product.
+"""GEMMs of numbers of 8 bits with a scale each: fp8 and i8 operands that are dequantized in the region of a GEMM.
 
 cuBLASLt multiplies fp8 operands on tensor cores and applies both scales, which it reads in device memory, to the sum.
 Sums of i8 are exact in i32, and a kernel behind the library's call applies the scales. Where neither fits, operands are
@@ -16,8 +16,8 @@ from ...kernel_ir.sources import Source
 from ..fused import lower_fused
 from .cublaslt_calls import cublaslt_calls
 from .cublaslt_epilogue import EPILOGUE_STEPS, CublasltEpilogue, epilogue_of, gemm_fits, lengthened
-from .operands import GemmOperands, product_operands
-from .products import lower_product
+from .matmul import lower_matmul
+from .operands import GemmOperands, matmul_operands
 from .regions import AnchoredRegion, completed, made_in, next_step, static_shape
 from .rewritten_regions import (
     PIECE,
@@ -27,7 +27,7 @@ from .rewritten_regions import (
     scale_in_f32,
     with_operands_dequantized,
     within_scratch,
-    without_product,
+    without_matmul,
 )
 
 FIRST_FP8_ARCH = 89
@@ -36,12 +36,12 @@ _WITHOUT_ACTIVATION = frozenset({"bias", "residual"})
 
 
 def lower_scaled(region: AnchoredRegion) -> Iterator[Candidate]:
-    """The candidates of a region around a product whose operands are dequantized in it."""
+    """The candidates of a region around a GEMM whose operands are dequantized in it."""
     problem = obstacle(region)
     by_library = [] if problem else _by_library(region)
     yield from by_library
     if not problem and not by_library:
-        problem = "dequantized before a product: the library has none that lies so, or no scratch memory is left"
+        problem = "dequantized before a matmul: the library has none that lies so, or no scratch memory is left"
     yield from (replace(each, remark=problem) for each in within_scratch(_dequantized_first(region)))
 
 
@@ -57,21 +57,21 @@ def _is_integer(region: AnchoredRegion) -> bool:
 
 def obstacle(region: AnchoredRegion) -> str:
     """Why the library cannot multiply the numbers as they are, empty if it can."""
-    a, b, _ = product_operands(region)
+    a, b, _ = matmul_operands(region)
     inner, columns = a.shape[-1], b.shape[-1] if len(b.shape) > 1 else 1
     if inner % PIECE or columns % PIECE or not inner:
         sizes = f"an inner axis of {inner} and {columns} columns"
-        return f"dequantized before a product: {sizes} are not multiples of {PIECE}"
+        return f"dequantized before a matmul: {sizes} are not multiples of {PIECE}"
     if _is_integer(region):
         return ""
     if region.task.chip.arch < FIRST_FP8_ARCH:
         own = region.task.chip.arch / 10
-        return f"dequantized before a product: fp8 takes compute capability {FIRST_FP8_ARCH / 10}, this is {own}"
+        return f"dequantized before a matmul: fp8 takes compute capability {FIRST_FP8_ARCH / 10}, this is {own}"
     if a.dtype is b.dtype is DType.F8E5M2:
-        return "dequantized before a product: there is none of two operands in f8e5m2"
+        return "dequantized before a matmul: there is none of two operands in f8e5m2"
     is_seen_in_f32 = any(value.tensor.dtype in (DType.F32, DType.F64) for value in region.results)
     if is_seen_in_f32 and not region.task.tf32:
-        return "dequantized before a product: tensor cores sum fp8 in fewer bits than f32 has, so only from level=3 on"
+        return "dequantized before a matmul: tensor cores sum fp8 in fewer bits than f32 has, so only from level=3 on"
     return ""
 
 
@@ -89,7 +89,7 @@ def _by_fp8(region: AnchoredRegion) -> Iterator[Candidate]:
 
 
 def _epilogue(region: AnchoredRegion, steps: Collection[str]) -> CublasltEpilogue | None:
-    """What one call takes along; None if the product does something by itself that a call for fp8 cannot do.
+    """What one call takes along; None if the GEMM does something by itself that a call for fp8 cannot do.
 
     A result in f32 has no bias of its own dtype in the library, but it may be rounded right away.
     """
@@ -127,17 +127,17 @@ def _in_one_call(name: str, region: AnchoredRegion, epilogue: CublasltEpilogue) 
 
 
 def _apart(region: AnchoredRegion) -> Iterator[Candidate]:
-    """The product alone by the library, and all that follows in a kernel."""
+    """The GEMM alone by the library, and all that follows in a kernel."""
     scratch = Scratch(region.task)
-    product = region.anchor.output
-    total = scratch.take(product.tensor.dtype, static_shape(product))
+    gemm = region.anchor.output
+    total = scratch.take(gemm.tensor.dtype, static_shape(gemm))
     operands, before = _operands(region, total, None, scratch)
     scales = _scales(region, scratch, before)
-    calls = cublaslt_calls(operands, CublasltEpilogue(product), region.task, scratch.used, scales)
+    calls = cublaslt_calls(operands, CublasltEpilogue(gemm), region.task, scratch.used, scales)
     if calls is None:
         return
     room = max(call.workspace_bytes for call in calls)
-    for rest in lower_fused(without_product(region, total, scratch, is_scaled=True)):
+    for rest in lower_fused(without_matmul(region, total, scratch, is_scaled=True)):
         used = scratch.used + max(room, rest.scratch_bytes)
         yield Candidate(f"fp8-apart+{rest.name}", (*before, *calls, *rest.launches), used)
 
@@ -165,15 +165,15 @@ def _in_f32(region: AnchoredRegion, operand: Value, scratch: Scratch, before: li
 def _scaled_behind(region: AnchoredRegion) -> Iterator[Candidate]:
     """The sum without scales, exact in i32 or in f32, then scales and all that follows in a kernel."""
     scratch = Scratch(region.task)
-    product, is_integer = region.anchor.output, _is_integer(region)
-    total = scratch.take(DType.I32 if is_integer else DType.F32, static_shape(product))
+    gemm, is_integer = region.anchor.output, _is_integer(region)
+    total = scratch.take(DType.I32 if is_integer else DType.F32, static_shape(gemm))
     operands, before = _operands(region, total, None, scratch)
-    calls = cublaslt_calls(operands, CublasltEpilogue(product), region.task, scratch.used)
+    calls = cublaslt_calls(operands, CublasltEpilogue(gemm), region.task, scratch.used)
     if calls is None:
         return
     room = max(call.workspace_bytes for call in calls)
     name = "bytes" if is_integer else "fp8-unscaled"
-    for rest in lower_fused(without_product(region, total, scratch, is_scaled=False)):
+    for rest in lower_fused(without_matmul(region, total, scratch, is_scaled=False)):
         used = scratch.used + max(room, rest.scratch_bytes)
         yield Candidate(f"{name}+{rest.name}", (*before, *calls, *rest.launches), used)
 
@@ -181,7 +181,7 @@ def _scaled_behind(region: AnchoredRegion) -> Iterator[Candidate]:
 def _operands(
     region: AnchoredRegion, d: Source, c: Source | None, scratch: Scratch
 ) -> tuple[GemmOperands, list[Launch]]:
-    a, b, _ = product_operands(region)
+    a, b, _ = matmul_operands(region)
     return byte_operands(a, b, d, c, scratch)
 
 
@@ -189,9 +189,9 @@ def _operands(
 
 
 def _dequantized_first(region: AnchoredRegion) -> Iterator[Candidate]:
-    """Both operands in the dtype of the result, in scratch memory, and then any candidate for the product."""
+    """Both operands in the dtype of the result, in scratch memory, and then any candidate for the GEMM."""
     scratch = Scratch(region.task)
     task, before = with_operands_dequantized(region, scratch)
-    for each in lower_product(task):
+    for each in lower_matmul(task):
         used = scratch.used + each.scratch_bytes
         yield Candidate(f"dequantized+{each.name}", (*before, *each.launches), used)

@@ -1,11 +1,11 @@
-"""Products as steps with memory: layouts, constant weights, what follows; and whether a way of one is right."""
+"""Matmuls as steps with memory: layouts, constant weights, what follows; and whether a candidate of one is right."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from capgraph.executors.cuda.kernel_ir.launch import Candidate, Chip
-from capgraph.executors.cuda.kernels.gemm.products import lower_product
+from capgraph.executors.cuda.kernels.gemm.matmul import lower_matmul
 from capgraph.ir.constant import Array
 from capgraph.ir.graph import Graph, Value
 from capgraph.ir.ops import native
@@ -55,16 +55,16 @@ def linear(
     rows: int,
     inner: int,
     columns: int,
-    *tail: str,
+    *epilogue: str,
     dtype: DType = DType.F32,
     chip: Chip | None = None,
     tf32: bool = False,
 ) -> Setting:
-    """A product with a constant weight, and what follows it."""
+    """A matmul with a constant weight, and what follows it."""
     graph, inputs = Graph(), {"x": drawn((1, rows, inner), dtype)}
     x = graph.add_input("x", TensorType(dtype, (1, rows, inner)))
     value = graph.append(native("matmul"), [x, constant(graph, drawn((inner, columns), dtype, 1))]).output
-    for index, name in enumerate(tail):
+    for index, name in enumerate(epilogue):
         value = _followed(graph, value, name, index, inputs)
     graph.set_outputs([value])
     return setting(graph, inputs, chip=chip, tf32=tf32)
@@ -83,7 +83,7 @@ def _followed(graph: Graph, value: Value, name: str, index: int, inputs: dict[st
 
 
 def by_cublaslt(made: Setting) -> Candidate:
-    found = [each for each in lower_product(made.task) if each.name.startswith("cublaslt")]
+    found = [each for each in lower_matmul(made.task) if each.name.startswith("cublaslt")]
     assert len(found) >= 1
     return found[0]
 

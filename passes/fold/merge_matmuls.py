@@ -1,9 +1,9 @@
-"""Horizontal fusion: products of one value with several constant weights become one product, split afterwards.
+"""Horizontal fusion: matmuls of one value with several constant weights become one matmul, split afterwards.
 
 The weights (and biases) are put side by side once. Queries, keys and values of attention, and gate and up of a gated
 layer, are the cases that models have.
 
-No level runs this pass: in ONNX Runtime's CPU provider one large product is not faster than three small ones, and the
+No level runs this pass: in ONNX Runtime's CPU provider one large matmul is not faster than three small ones, and the
 split copies. Medians of time after to time before, batch 1, length 128: BERT 1.02, ViT 1.02, Whisper encoder 1.04, Swin
 1.02, Llama 0.99. Programs for a GPU do: launches are what costs there, and parts of the result are read where they lie.
 """
@@ -28,28 +28,28 @@ from .absorb import any_own_weight
 
 
 @dataclass(frozen=True)
-class MergeProducts(Pass):
+class MergeMatmuls(Pass):
     """Merges `matmul` nodes that read the same value, together with the addition of a bias to each.
 
-    `least` is the number of products that are worth a split. With `spares_epilogues` those stay apart whose results go
+    `least` is the number of matmuls that are worth a split. With `spares_epilogues` those stay apart whose results go
     into elementwise work, which a backend may do in the same kernel.
     """
 
-    name: ClassVar[str] = "merge-products"
+    name: ClassVar[str] = "merge-matmuls"
     exactness: ClassVar[Exactness] = Exactness.ROUNDING
     least: int = 2
     spares_epilogues: bool = False
 
     def run(self, graph: Graph, rewriter: Rewriter) -> None:
-        groups: dict[tuple[Value, Hashable], list[_Product]] = {}
-        for product in _products(graph):
-            if self.spares_epilogues and any(user.op.has(Trait.ELEMENTWISE) for user in product.result.users):
+        groups: dict[tuple[Value, Hashable], list[_Matmul]] = {}
+        for matmul in _matmuls(graph):
+            if self.spares_epilogues and any(user.op.has(Trait.ELEMENTWISE) for user in matmul.result.users):
                 continue
-            groups.setdefault((product.node.operands[0], product.weight.format), []).append(product)
-        for products in groups.values():
-            if len(products) >= self.least and rewriter.may_rewrite("products-of-one-value", products[0].node):
-                # What they read may itself have been a product that is now part of another.
-                _merge(products[0].node.operands[0], products, rewriter)
+            groups.setdefault((matmul.node.operands[0], matmul.weight.format), []).append(matmul)
+        for matmuls in groups.values():
+            if len(matmuls) >= self.least and rewriter.may_rewrite("matmuls-of-one-value", matmuls[0].node):
+                # What they read may itself have been a matmul that is now part of another.
+                _merge(matmuls[0].node.operands[0], matmuls, rewriter)
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ class _Weight:
 
 
 @dataclass(frozen=True)
-class _Product:
-    """A product with the weight `[K, N]`, and the node that adds the constant `bias` `[N]` where one does."""
+class _Matmul:
+    """A matmul with the weight `[K, N]`, and the node that adds the constant `bias` `[N]` where one does."""
 
     node: Node
     weight: _Weight
@@ -95,13 +95,13 @@ class _Product:
         return (self.addition or self.node).output
 
 
-def _products(graph: Graph) -> Iterator[_Product]:
+def _matmuls(graph: Graph) -> Iterator[_Matmul]:
     for node in graph.nodes:
         if node.op is not MATMUL:
             continue
         weight = _weight_of(node.operands[1])
         if weight is not None and len(weight.content.shape) == 2 and node.operands[0].tensor.rank > 1:
-            yield _Product(node, weight, *_bias_of(node, weight.columns))
+            yield _Matmul(node, weight, *_bias_of(node, weight.columns))
 
 
 def _weight_of(value: Value) -> _Weight | None:
@@ -119,32 +119,32 @@ def _weight_of(value: Value) -> _Weight | None:
     return _Weight(codes, back) if scale.shape in ((), (1,)) or is_by_column or is_by_block else None
 
 
-def _bias_of(product: Node, size: int) -> tuple[Node, Constant] | tuple[None, None]:
-    """The addition that alone reads a product, and the vector that it adds."""
-    users = product.output.users
-    if product.output.use_count != 1 or len(users) != 1 or users[0].op is not ADD:
+def _bias_of(matmul: Node, size: int) -> tuple[Node, Constant] | tuple[None, None]:
+    """The addition that alone reads a matmul, and the vector that it adds."""
+    users = matmul.output.users
+    if matmul.output.use_count != 1 or len(users) != 1 or users[0].op is not ADD:
         return None, None
     addition = users[0]
-    other = addition.operands[1 if addition.operands[0] is product.output else 0]
+    other = addition.operands[1 if addition.operands[0] is matmul.output else 0]
     content = constant_of(other)
     if content is None or content.shape != (size,):
         return None, None
     return addition, content
 
 
-def _merge(x: Value, products: list[_Product], rewriter: Rewriter) -> None:
-    sizes = tuple(product.weight.columns for product in products)
+def _merge(x: Value, matmuls: list[_Matmul], rewriter: Rewriter) -> None:
+    sizes = tuple(matmul.weight.columns for matmul in matmuls)
     dtype = x.tensor.dtype
-    joined = rewriter.op("matmul", x, _merged_weight([product.weight for product in products], rewriter))
-    if any(product.bias is not None for product in products):
+    joined = rewriter.op("matmul", x, _merged_weight([matmul.weight for matmul in matmuls], rewriter))
+    if any(matmul.bias is not None for matmul in matmuls):
         biases = [
-            product.bias.array if product.bias is not None else np.zeros(size, dtype.numpy)
-            for product, size in zip(products, sizes, strict=True)
+            matmul.bias.array if matmul.bias is not None else np.zeros(size, dtype.numpy)
+            for matmul, size in zip(matmuls, sizes, strict=True)
         ]
         joined = rewriter.op("add", joined, rewriter.constant(Constant(np.concatenate(biases), dtype)))
     parts = rewriter.ops("split", joined, axis=x.tensor.rank - 1, sizes=sizes)
-    for product, part in zip(products, parts, strict=True):
-        rewriter.replace(product.addition or product.node, part)
+    for matmul, part in zip(matmuls, parts, strict=True):
+        rewriter.replace(matmul.addition or matmul.node, part)
 
 
 def _merged_weight(weights: list[_Weight], rewriter: Rewriter) -> Value:

@@ -1,8 +1,8 @@
-"""Products of one value become one product and a split; others stay apart."""
+"""Matmuls of one value become one matmul and a split; others stay apart."""
 
 import pytest
 from capgraph.ir.text.parser import parse
-from capgraph.passes.fold.merge_products import MergeProducts
+from capgraph.passes.fold.merge_matmuls import MergeMatmuls
 from capgraph.passes.framework.pipeline import Pipeline
 
 from tests.passes.checking import check_pass
@@ -10,7 +10,7 @@ from tests.passes.checking import check_pass
 
 def test_queries_keys_and_values_of_which_one_has_no_bias() -> None:
     check_pass(
-        MergeProducts(),
+        MergeMatmuls(),
         """
         graph @main(%x: f32[B, T, 2]) {
           %u = constant() {value = dense<f32[2, 1]: [1.0, 2.0]>}
@@ -35,7 +35,7 @@ def test_queries_keys_and_values_of_which_one_has_no_bias() -> None:
 
 def test_gate_and_up() -> None:
     check_pass(
-        MergeProducts(),
+        MergeMatmuls(),
         """
         graph @main(%x: f32[T, 1]) {
           %u = constant() {value = dense<f32[1, 1]: [2.0]>}
@@ -72,7 +72,7 @@ def test_stays(body: str) -> None:
       %u = constant() {value = dense<f32[2, 1]: [1.0, 2.0]>}
       %v = constant() {value = dense<f32[2, 1]: [3.0, 4.0]>}
     """
-    check_pass(MergeProducts(), f"graph @main({inputs}) {{ {constants} {body} }}", None)
+    check_pass(MergeMatmuls(), f"graph @main({inputs}) {{ {constants} {body} }}", None)
 
 
 def test_least() -> None:
@@ -84,35 +84,35 @@ def test_least() -> None:
       %q = matmul(%x, %v)
       return %p, %q
     }"""
-    check_pass(MergeProducts(least=3), text, None)
+    check_pass(MergeMatmuls(least=3), text, None)
 
 
 @pytest.mark.parametrize(
-    ("tail", "is_merged"),
+    ("epilogue", "is_merged"),
     [
         ("%s = silu(%p) %y = mul(%s, %q) return %y", False),
         ("%s = silu(%p) return %s, %q", False),
         ("%s = softmax(%p) {axis = 1} return %s, %q", True),
     ],
 )
-def test_products_with_an_epilogue_are_spared(tail: str, is_merged: bool) -> None:
+def test_matmuls_with_an_epilogue_are_spared(epilogue: str, is_merged: bool) -> None:
     text = f"""
     graph @main(%x: f32[T, 1]) {{
       %u = constant() {{value = dense<f32[1, 1]: [2.0]>}}
       %v = constant() {{value = dense<f32[1, 1]: [3.0]>}}
       %p = matmul(%x, %u)
       %q = matmul(%x, %v)
-      {tail}
+      {epilogue}
     }}"""
     graph = parse(text)
-    Pipeline(((MergeProducts(spares_epilogues=True),),)).run(graph)
-    products = [node for node in graph.nodes if node.op.name == "matmul"]
-    assert len(products) == (1 if is_merged else 2)
+    Pipeline(((MergeMatmuls(spares_epilogues=True),),)).run(graph)
+    matmuls = [node for node in graph.nodes if node.op.name == "matmul"]
+    assert len(matmuls) == (1 if is_merged else 2)
 
 
 def test_weights_in_codes_become_one() -> None:
     check_pass(
-        MergeProducts(),
+        MergeMatmuls(),
         """
         graph @main(%x: f32[B, 2]) {
           %u = constant() {value = dense<i8[2, 1]: [1, 2]>}
@@ -140,7 +140,7 @@ def test_weights_in_codes_become_one() -> None:
 def test_weights_in_blocks_become_one_with_their_zero_points_and_those_of_other_blocks_do_not() -> None:
     block = "{to = f32, axis = 0, block_size = 2}"
     check_pass(
-        MergeProducts(),
+        MergeMatmuls(),
         f"""
         graph @main(%x: f32[B, 2]) {{
           %u = constant() {{value = dense<u4[2, 1]: [1, 2]>}}

@@ -1,6 +1,6 @@
-"""Products of quantized tensors as one op: cuBLASLt for i8 without zero points, own kernels for the rest.
+"""GEMMs of quantized tensors as one op: cuBLASLt for i8 without zero points, own kernels for the rest.
 
-GemmOperands that are dequantized by ops of their own are those of `scaled_products.py`.
+GemmOperands that are dequantized by ops of their own are those of `scaled_gemm.py`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,7 +32,7 @@ _THREADS = 256
 
 
 def lower_matmul_integer(task: Task) -> Iterator[Candidate]:
-    """The product of bytes in i32."""
+    """The GEMM of bytes in i32."""
     a, b, a_zero, b_zero = _sources(task, 4)
     assert a is not None
     assert b is not None
@@ -46,7 +46,7 @@ def lower_matmul_integer(task: Task) -> Iterator[Candidate]:
 
 
 def lower_qlinear_matmul(task: Task) -> Iterator[Candidate]:
-    """The product of quantized matrices, quantized again."""
+    """The GEMM of quantized matrices, quantized again."""
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = _sources(task, 8)
     assert a is not None
     assert b is not None
@@ -160,7 +160,7 @@ def _summed_and_quantized(task: Task, a: Source, b: Source) -> Iterator[Candidat
 
 
 def _sum(a: Source, b: Source, d: Source, scratch: Scratch) -> tuple[Launch, ...]:
-    """The launches that make `d`; none where the library has no such product."""
+    """The launches that make `d`; none where the library has no such GEMM."""
     if 1 in (len(a.shape), len(b.shape)) or a.shape[-1] % PIECE or b.shape[-1] % PIECE:
         return ()
     operands, before = byte_operands(a, b, d, None, scratch)

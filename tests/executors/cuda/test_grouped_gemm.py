@@ -1,4 +1,4 @@
-"""Grouped products, their kernels emulated on the host, and compiled."""
+"""Grouped matmuls, their kernels emulated on the host, and compiled."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from capgraph.executors.cuda.kernel_ir.launch import Chip, KernelLaunch
-from capgraph.executors.cuda.kernels.gemm.grouped_products import lower_grouped
+from capgraph.executors.cuda.kernels.gemm.grouped_gemm import lower_grouped
 from capgraph.executors.cuda.kernels.gemm.grouped_tiles import most_tiles
 from capgraph.ir.constant import Array
 from capgraph.ir.graph import Graph
@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.executors.cuda.compiling import compile_problems
-from tests.executors.cuda.product_cases import every_other, swapped
+from tests.executors.cuda.matmul_cases import every_other, swapped
 from tests.executors.cuda.solving import Layout, Setting, setting
 
 LAYOUTS: dict[str, Layout] = {"given": lambda x: x, "transposed": swapped, "gaps": every_other}
@@ -109,18 +109,18 @@ def test_infinities_in_single_precision(planted: list[tuple[str, tuple[int, ...]
         check(made, "grouped-64x64", tmp_path)
 
 
-@pytest.mark.parametrize("way", ["128x128", "128x256"])
+@pytest.mark.parametrize("candidate", ["128x128", "128x256"])
 @pytest.mark.parametrize("lies", ["given", "transposed"])
 @pytest.mark.parametrize(
     ("columns", "inner", "ends", "blocks"),
     [(264, 136, [130, 200], 132), (7 * 8, 64, [0], 2), (520, 72, [-1, 130, 120], 3)],
 )
 def test_the_instructions_of_hopper(
-    columns: int, inner: int, ends: list[int], blocks: int, lies: str, way: str, tmp_path: Path
+    columns: int, inner: int, ends: list[int], blocks: int, lies: str, candidate: str, tmp_path: Path
 ) -> None:
     """Emulated by the places in shared memory that they read; few blocks have several tiles each."""
     made = grouped(305, inner, columns, ends, DType.BF16, lies, Chip(multiprocessors=blocks))
-    check(made, f"grouped-wgmma-{way}", tmp_path)
+    check(made, f"grouped-wgmma-{candidate}", tmp_path)
 
 
 def test_many_rows_of_a_group_are_gone_through_in_bands(tmp_path: Path) -> None:
@@ -186,8 +186,13 @@ def test_the_instructions_of_hopper_compile() -> None:
         for dtype in (DType.F16, DType.BF16)
         for lies in ("given", "transposed")
     ]
-    ways = [way for each in made for way in lower_grouped(each.task) if way.name.startswith("grouped-wgmma")]
-    launches = [way.launches[0] for way in ways]
+    candidates = [
+        candidate
+        for each in made
+        for candidate in lower_grouped(each.task)
+        if candidate.name.startswith("grouped-wgmma")
+    ]
+    launches = [candidate.launches[0] for candidate in candidates]
     assert not compile_problems([launch.kernel for launch in launches if isinstance(launch, KernelLaunch)], [90])
 
 

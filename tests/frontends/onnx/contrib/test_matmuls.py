@@ -38,7 +38,7 @@ def test_a_transposed_operand():
     assert written(TURNED, without("FusedMatMul")) == ["Transpose", "MatMul"]
 
 
-def test_a_scaled_product():
+def test_a_scaled_matmul():
     assert written(SCALED) == [".FusedMatMul"]
 
 

@@ -1,8 +1,8 @@
-"""Products in f32 of some ten to some hundred rows by multiply-adds: blocks of a cluster share the inner axis.
+"""GEMMs in f32 of some ten to some hundred rows by multiply-adds: blocks of a cluster share the inner axis.
 
 cuBLASLt has few kernels for f32 that stays f32, and takes 18 to 30 us for 128 x 768 x 768. Here a block has a tile of
 64 x 64, a thread 8 x 4 of it, and several stages of both operands are on their way at a time. What the blocks of a
-cluster have summed is added up in distributed shared memory, and what follows the product is done on the sums.
+cluster have summed is added up in distributed shared memory, and what follows the GEMM is done on the sums.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from ...kernel_ir.includes.async_copies import async_copies
 from ...kernel_ir.includes.warp_code import cluster_code
 from ...kernel_ir.launch import Candidate, Chip, Kernel, KernelLaunch
 from ...kernel_ir.sources import Source, source_of
-from .operands import GemmOperands, gemm_operands, product_operands
+from .operands import GemmOperands, gemm_operands, matmul_operands
 from .own_kernel_epilogue import OwnKernelEpilogue, own_kernel_epilogue
 from .regions import AnchoredRegion
 
@@ -35,9 +35,9 @@ _MOST_STAGES, _WAYS = 5, 2
 
 
 def lower_exactly(region: AnchoredRegion) -> Iterator[Candidate]:
-    """The whole region as one kernel, where it is a product in f32 and the rest is pointwise."""
+    """The whole region as one kernel, where it is a GEMM in f32 and the rest is pointwise."""
     epilogue = own_kernel_epilogue(region)
-    a, b, _ = product_operands(region)
+    a, b, _ = matmul_operands(region)
     if epilogue is None or a.dtype is not DType.F32 or region.task.tf32 or len(a.shape) < 2 or len(b.shape) != 2:
         return
     operands = gemm_operands(a, b, source_of(region.task.results[0]))
@@ -68,7 +68,7 @@ def _has_pieces(matrix: Source) -> bool:
 
 
 def _splits(operands: GemmOperands, chip: Chip) -> list[int]:
-    """Into how many parts the inner axis may be split, best guess first; none for products of many tiles."""
+    """Into how many parts the inner axis may be split, best guess first; none for GEMMs of many tiles."""
     (rows, inner), columns = operands.a.shape, operands.b.shape[-1]
     tiles = -(-rows // _TILE) * -(-columns // _TILE)
     if tiles > 2 * chip.multiprocessors:

@@ -1,4 +1,4 @@
-"""CUDA sources for matrix products and attention: tiles in shared memory, sums in f32, any strides."""
+"""CUDA sources for matmuls and attention: tiles in shared memory, sums in f32, any strides."""
 
 import math
 from collections.abc import Sequence
@@ -8,14 +8,14 @@ from capgraph.ir.errors import UnsupportedError
 
 from .kernels import TILE, Kernel, Layout, index_lines, literal, offset_text, signature
 
-PRODUCT_THREADS = 256
+MATMUL_THREADS = 256
 ATTENTION_THREADS = 128
 SHARED_BYTES = 48 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """`alpha` times the product, plus `beta` times an addend that broadcasts to the result."""
+    """`alpha` times the matmul, plus `beta` times an addend that broadcasts to the result."""
 
     alpha: float = 1.0
     beta: float = 1.0
@@ -37,7 +37,7 @@ def matmul(result: Layout, left: Layout, right: Layout, epilogue: Epilogue | Non
   const int y = threadIdx.x / 16, x = threadIdx.x % 16;
   float sum[2][2] = {{}};
   for (int start = 0; start < {k}; start += {TILE}) {{
-    for (int e = threadIdx.x; e < {TILE * TILE}; e += {PRODUCT_THREADS}) {{
+    for (int e = threadIdx.x; e < {TILE * TILE}; e += {MATMUL_THREADS}) {{
       {_load("left", "p0", lefts, ("row", m), ("start", k))}
       {_load("right", "p1", rights, ("start", k), ("column", n))}
     }}
@@ -55,7 +55,7 @@ def matmul(result: Layout, left: Layout, right: Layout, epilogue: Epilogue | Non
   }}
 }}"""
     grid = (-(-n // TILE), -(-m // TILE), math.prod(batch))
-    return Kernel(text, grid, PRODUCT_THREADS)
+    return Kernel(text, grid, MATMUL_THREADS)
 
 
 def _load(tile: str, pointer: str, strides: Sequence[int], rows: tuple[str, int], columns: tuple[str, int]) -> str:

@@ -1,8 +1,8 @@
-"""Grouped products beside torch's: each way by itself, recorded in a graph, over weights that exceed the cache.
+"""Grouped matmuls beside torch's: each candidate by itself, recorded in a graph, over weights that exceed the cache.
 
 Torch's cannot be recorded in f32; there it is called again and again.
 
-python -m benchmarks.gpu.grouped_products [--large] [--ways REGEX]
+python -m benchmarks.gpu.grouped_gemm [--large] [--candidates REGEX]
 """
 
 import argparse
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from capgraph.executors.cuda.executor import open_device
 from capgraph.executors.cuda.kernel_ir.launch import BufferPlace, KernelLaunch, Task
-from capgraph.executors.cuda.kernels.gemm.grouped_products import lower_grouped
+from capgraph.executors.cuda.kernels.gemm.grouped_gemm import lower_grouped
 from capgraph.executors.cuda.kernels.gemm.grouped_wgmma import map_bytes
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native
@@ -103,55 +103,63 @@ def measure(
         expected[start:end] = a[start:end].float() @ weights[0][group].float()
         start = end
     task = Task(node, tuple(views[:3]), (views[3],), scratch=BufferPlace(4), scratch_bytes=scratch.numel())
-    ways = [
-        way for way in lower_grouped(task) if re.search(only, way.name) and not _is_slow(way.name, rows, kind.itemsize)
+    candidates = [
+        candidate
+        for candidate in lower_grouped(task)
+        if re.search(only, candidate.name) and not _is_slow(candidate.name, rows, kind.itemsize)
     ]
-    device.compiler.compile(each.kernel for way in ways for each in way.launches if isinstance(each, KernelLaunch))
-    for way in ways:
-        (launch,) = way.launches
+    device.compiler.compile(
+        each.kernel for candidate in candidates for each in candidate.launches if isinstance(each, KernelLaunch)
+    )
+    for candidate in candidates:
+        (launch,) = candidate.launches
         assert isinstance(launch, KernelLaunch)
         bound = [device.bound(launch, lambda at, w=w: (a, w, ends, d, scratch)[at.buffer].data_ptr()) for w in weights]
         bound[0](torch.cuda.current_stream().cuda_stream)
         first = d.clone()
         error = float((d.float() - expected).norm() / expected.norm())
         if not error < (1e-2 if kind.itemsize == 2 else 1e-5):
-            print(f"WRONG {way.name}: {error:.2e}", flush=True)
+            print(f"WRONG {candidate.name}: {error:.2e}", flush=True)
             continue
-        found[way.name] = microseconds([lambda run=run: run(torch.cuda.current_stream().cuda_stream) for run in bound])
+        found[candidate.name] = microseconds(
+            [lambda run=run: run(torch.cuda.current_stream().cuda_stream) for run in bound]
+        )
         bound[0](torch.cuda.current_stream().cuda_stream)
         if not torch.equal(d, first):
-            print(f"WRONG {way.name}: other bits after {found.pop(way.name):.1f} us", flush=True)
+            print(f"WRONG {candidate.name}: other bits after {found.pop(candidate.name):.1f} us", flush=True)
         else:
-            print(f"  {way.name} {found[way.name]:.1f} us", flush=True)
+            print(f"  {candidate.name} {found[candidate.name]:.1f} us", flush=True)
     is_half = kind.itemsize == 2
     theirs = microseconds([lambda w=w: torch._grouped_mm(a, w, offs=ends) for w in weights], recorded=is_half)
     ours = min(found.values(), default=math.nan)
     lies = "N x K" if transposed else "K x N"
-    detail = ", ".join(f"{way[8:]} {time:.1f}" for way, time in found.items())
+    detail = ", ".join(f"{candidate[8:]} {time:.1f}" for candidate, time in found.items())
     case = f"{groups:3} x {inner} x {columns:5} {lies} rows {rows:4} {name:4}{' even' if even else ''}"
     print(f"{case} ours {ours:8.1f} torch {theirs:8.1f} us {ours / theirs:5.2f}  {detail}", flush=True)
 
 
-def _is_slow(way: str, rows: int, itemsize: int) -> bool:
-    return (way == "grouped-tiles" and itemsize == 2 and rows > 64) or (way == "grouped-rows" and rows > 512)
+def _is_slow(candidate: str, rows: int, itemsize: int) -> bool:
+    return (candidate == "grouped-tiles" and itemsize == 2 and rows > 64) or (
+        candidate == "grouped-rows" and rows > 512
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--large", action="store_true", help="only many rows a group, where tiles decide")
-    parser.add_argument("--ways", default="", metavar="REGEX", help="only ways whose names match")
+    parser.add_argument("--candidates", default="", metavar="REGEX", help="only candidates whose names match")
     given = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
     if given.large:
         measure(*LARGE[1], "f32", transposed=False, even=True, only="tiles")
         for case in LARGE:
-            measure(*case, "bf16", transposed=True, only=given.ways)
-            measure(*case, "bf16", transposed=False, even=True, only=given.ways)
+            measure(*case, "bf16", transposed=True, only=given.candidates)
+            measure(*case, "bf16", transposed=False, even=True, only=given.candidates)
         return
     for case in CASES:
-        measure(*case, "bf16", transposed=True, only=given.ways)
-    measure(*CASES[4], "bf16", transposed=False, only=given.ways)
-    measure(*CASES[7], "bf16", transposed=False, only=given.ways)
+        measure(*case, "bf16", transposed=True, only=given.candidates)
+    measure(*CASES[4], "bf16", transposed=False, only=given.candidates)
+    measure(*CASES[7], "bf16", transposed=False, only=given.candidates)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Products: a bias that another operator adds, and operands that are transposed or scaled on the way."""
+"""Matmuls: a bias that another operator adds, and operands that are transposed or scaled on the way."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -19,39 +19,39 @@ _MATRIX = 2  # axes
 
 @dataclass(frozen=True)
 class Biased:
-    """A product and the bias that is added to its last axis; `inner` are the nodes that make it.
+    """A matmul and the bias that is added to its last axis; `inner` are the nodes that make it.
 
-    `product` is written as it is; where it is None, `x` times `weight` (`is_transposed`: its transpose) is.
+    `matmul` is written as it is; where it is None, `x` times `weight` (`is_transposed`: its transpose) is.
     """
 
     inner: frozenset[Node]
     bias: Value
-    product: Value | None = None
+    matmul: Value | None = None
     x: Value | None = None
     weight: Value | None = None
     is_transposed: bool = False
 
     def write(self, ctx: ExportContext) -> Operand:
-        """The product without its bias."""
-        if self.product is not None:
-            return self.product
+        """The matmul without its bias."""
+        if self.matmul is not None:
+            return self.matmul
         assert self.x is not None
         assert self.weight is not None
         return ctx.emit_value("MatMul", (self.x, _weight(ctx, self.weight, self.is_transposed)))
 
 
 def biased(value: Value) -> Biased | None:
-    """`value` as a product and a bias of one axis, if nothing else reads what lies between."""
+    """`value` as a matmul and a bias of one axis, if nothing else reads what lies between."""
     node = sole_producer(value, "gemm")
     if node is not None:
         return _of_gemm(node)
     node = sole_producer(value, "add")
     if node is None:
         return None
-    for product, bias in (node.operands, node.operands[::-1]):
-        is_product = product.producer is not None and product.producer.op.name in ("matmul", "gemm")
-        if is_product and is_vector(bias, value.shape[-1]) and have_equal_shapes(product, value):
-            return Biased(frozenset({node}), bias, product)
+    for matmul, bias in (node.operands, node.operands[::-1]):
+        is_matmul = matmul.producer is not None and matmul.producer.op.name in ("matmul", "gemm")
+        if is_matmul and is_vector(bias, value.shape[-1]) and have_equal_shapes(matmul, value):
+            return Biased(frozenset({node}), bias, matmul)
     return None
 
 
@@ -78,14 +78,14 @@ def _weight(ctx: ExportContext, weight: Value, is_transposed: bool) -> Operand:
 
 
 def fused_matmul(node: Node, available: Collection[Operator], _order: Mapping[Node, int]) -> Group | None:
-    """FusedMatMul: a product of operands whose last two axes change places, or that is scaled by a number."""
+    """FusedMatMul: a matmul of operands whose last two axes change places, or that is scaled by a number."""
     scaled = _scaled(node) if node.op.name == "mul" else (node, 1.0)
     if scaled is None or Operator("FusedMatMul", node.output.tensor.dtype) not in available:
         return None
-    product, factor = scaled
-    (a, first), (b, second) = (_transposed(value) for value in product.operands)
-    inner = {each for each in (first, second) if each is not None} | ({product} - {node})
-    if not inner or len(set(product.operands)) != len(product.operands):
+    matmul, factor = scaled
+    (a, first), (b, second) = (_transposed(value) for value in matmul.operands)
+    inner = {each for each in (first, second) if each is not None} | ({matmul} - {node})
+    if not inner or len(set(matmul.operands)) != len(matmul.operands):
         return None
     if first is not None and b.tensor.rank < _MATRIX:
         return None  # with a vector on the right ONNX Runtime reads the matrix as it lies
@@ -99,9 +99,9 @@ def fused_matmul(node: Node, available: Collection[Operator], _order: Mapping[No
 
 def _scaled(node: Node) -> tuple[Node, float] | None:
     for value, factor in (node.operands, node.operands[::-1]):
-        product, number = sole_producer(value, "matmul"), scalar_of(factor)
-        if product is not None and number is not None and factor.tensor.rank <= value.tensor.rank:
-            return product, number
+        matmul, number = sole_producer(value, "matmul"), scalar_of(factor)
+        if matmul is not None and number is not None and factor.tensor.rank <= value.tensor.rank:
+            return matmul, number
     return None
 
 

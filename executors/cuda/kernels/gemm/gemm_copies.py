@@ -1,4 +1,4 @@
-"""Products whose operands lie badly for cuBLASLt, by one call between copies.
+"""GEMMs whose operands lie badly for cuBLASLt, by one call between copies.
 
 Rows that do not begin at multiples of 16 bytes, and a number of columns that is no multiple of as many, keep the
 library from its kernels with wide accesses: 1,024 x 768 x 50,257 in f16 took 759 us where 1,024 x 1,024 x 50,400 takes
@@ -19,7 +19,7 @@ from ...kernel_ir.sources import Source, index_type, packed_weight, transposed, 
 from ...kernel_ir.types import number, stored, word
 from .cublaslt_calls import cublaslt_calls
 from .cublaslt_epilogue import EPILOGUE_STEPS, epilogue_of, gemm_fits
-from .operands import GemmOperands, gemm_operands, product_operands
+from .operands import GemmOperands, gemm_operands, matmul_operands
 from .regions import AnchoredRegion, completed, made_in
 from .rewritten_regions import Scratch, within_scratch
 
@@ -36,12 +36,12 @@ _THREADS = 256
 
 
 def lower_between_copies(region: AnchoredRegion) -> list[Candidate]:
-    """The product with what lies badly copied; none where all lies well, or where copies do not help."""
+    """The GEMM with what lies badly copied; none where all lies well, or where copies do not help."""
     return within_scratch(_lowered(region))
 
 
 def _lowered(region: AnchoredRegion) -> Iterator[Candidate]:
-    a, b, _ = product_operands(region)
+    a, b, _ = matmul_operands(region)
     is_even = not b.shape[-1] % _EVEN
     epilogue = epilogue_of(region, EPILOGUE_STEPS - {"residual"} if is_even else {"bias"})
     made = made_in(region, epilogue.value)

@@ -1,4 +1,4 @@
-"""Products of fp8 and i8 with scales: what the library is asked, what is done behind it, and what is done otherwise."""
+"""Matmuls of fp8 and i8 with scales: what the library is asked, what is done behind it, and what is done otherwise."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from capgraph.executors.cuda.kernel_ir.launch import BufferPlace, Candidate, Chip, KernelLaunch, LibraryCall, Packed
-from capgraph.executors.cuda.kernels.gemm.products import lower_product
+from capgraph.executors.cuda.kernels.gemm.matmul import lower_matmul
 from capgraph.executors.cuda.libraries.problems import MatmulProblem
 from capgraph.executors.cuda.lower.lowering import Backend, LoweredStep, task_before
 from capgraph.executors.cuda.programs import cuda_planning
@@ -26,13 +26,13 @@ from hypothesis import strategies as st
 
 from tests.executors.cuda.compiling import compile_problems
 from tests.executors.cuda.fake import fake_device
-from tests.executors.cuda.scaled_cases import E4M3, E5M2, HOPPER, I8, Product, allowed, codes, exact
+from tests.executors.cuda.scaled_cases import E4M3, E5M2, HOPPER, I8, Matmul, allowed, codes, exact
 from tests.executors.cuda.solving import Layout, Setting, constant, setting
 
 
-def ways(product: Product) -> tuple[Setting, list[Candidate]]:
-    found = product.setting()
-    return found, list(lower_product(found.task))
+def candidates(matmul: Matmul) -> tuple[Setting, list[Candidate]]:
+    found = matmul.setting()
+    return found, list(lower_matmul(found.task))
 
 
 def call_of(candidate: Candidate) -> LibraryCall:
@@ -53,7 +53,7 @@ def error_of(setting: Setting, candidate: Candidate, folder: Path) -> float:
 
 
 TOLERANCES = {DType.F16: 2e-3, DType.BF16: 1.6e-2, DType.F32: 1e-5}
-"""Two to four roundings of the result's dtype: factors, the sum, and what follows."""
+"""Two to four roundings of the result's dtype: operands, the sum, and what follows."""
 
 
 # ---- fp8
@@ -61,11 +61,11 @@ TOLERANCES = {DType.F16: 2e-3, DType.BF16: 1.6e-2, DType.F32: 1e-5}
 
 @pytest.mark.parametrize("dtypes", [(E4M3, E4M3), (E4M3, E5M2), (E5M2, E4M3)])
 @pytest.mark.parametrize("to", [DType.F16, DType.BF16])
-@pytest.mark.parametrize("tail", [(), ("bias",), ("bias", "relu"), ("residual",), ("bias", "gelu-tanh")])
+@pytest.mark.parametrize("epilogue", [(), ("bias",), ("bias", "relu"), ("residual",), ("bias", "gelu-tanh")])
 def test_fp8_is_one_call_with_what_follows(
-    dtypes: tuple[DType, DType], to: DType, tail: tuple[str, ...], tmp_path: Path
+    dtypes: tuple[DType, DType], to: DType, epilogue: tuple[str, ...], tmp_path: Path
 ) -> None:
-    setting, found = ways(Product(dtypes=dtypes, to=to, tail=tail))
+    setting, found = candidates(Matmul(dtypes=dtypes, to=to, epilogue=epilogue))
     first = found[0]
     assert first.name == "fp8"
     assert kinds(first) == ["call"]
@@ -75,7 +75,7 @@ def test_fp8_is_one_call_with_what_follows(
 
 
 def test_scales_are_read_in_device_memory() -> None:
-    _, found = ways(Product())
+    _, found = candidates(Matmul())
     arguments = call_of(found[0]).arguments
     assert isinstance(arguments["a_scale"], BufferPlace)
     assert isinstance(arguments["b_scale"], BufferPlace)
@@ -86,7 +86,7 @@ def test_scales_are_read_in_device_memory() -> None:
 
 
 def test_scales_that_are_constants_are_packed_in_f32(tmp_path: Path) -> None:
-    setting, found = ways(Product(has_constant_scales=True, scale_dtype=DType.F16))
+    setting, found = candidates(Matmul(has_constant_scales=True, scale_dtype=DType.F16))
     arguments = call_of(found[0]).arguments
     assert isinstance(arguments["a_scale"], Packed)
     assert kinds(found[0]) == ["call"]
@@ -94,20 +94,20 @@ def test_scales_that_are_constants_are_packed_in_f32(tmp_path: Path) -> None:
 
 
 def test_scales_of_another_dtype_are_brought_to_f32_first(tmp_path: Path) -> None:
-    setting, found = ways(Product(scale_dtype=DType.BF16, to=DType.BF16))
+    setting, found = candidates(Matmul(scale_dtype=DType.BF16, to=DType.BF16))
     assert kinds(found[0]) == ["kernel", "kernel", "call"]
     assert error_of(setting, found[0], tmp_path) < 1.6e-2
 
 
 @pytest.mark.parametrize("op", ["matmul", "gemm"])
 def test_weights_that_are_turned_lie_as_tensor_cores_want_them(op: str, tmp_path: Path) -> None:
-    setting, found = ways(Product(op=op, is_turned=True, has_constant_weight=False))
+    setting, found = candidates(Matmul(op=op, is_turned=True, has_constant_weight=False))
     assert kinds(found[0]) == ["call"]
     assert error_of(setting, found[0], tmp_path) < 2e-3
 
 
 def test_a_weight_that_changes_is_laid_out_first(tmp_path: Path) -> None:
-    setting, found = ways(Product(has_constant_weight=False))
+    setting, found = candidates(Matmul(has_constant_weight=False))
     assert kinds(found[0]) == ["kernel", "call"]
     assert error_of(setting, found[0], tmp_path) < 2e-3
 
@@ -127,21 +127,21 @@ def off_by_four(array: Array) -> Array:
 
 @pytest.mark.parametrize("layout", [every_other, off_by_four])
 def test_rows_that_tensor_cores_cannot_read_are_copied(layout: Layout, tmp_path: Path) -> None:
-    setting, found = ways(Product(rows=(2, 5), layouts=(("a", layout),)))
+    setting, found = candidates(Matmul(rows=(2, 5), layouts=(("a", layout),)))
     assert kinds(found[0]) == ["kernel", "call"]
     assert error_of(setting, found[0], tmp_path) < 2e-3
 
 
-@pytest.mark.parametrize("tail", [("gelu",), ("relu", "bias"), ("bias", "silu")])
-def test_the_rest_is_a_kernel_behind_the_call(tail: tuple[str, ...], tmp_path: Path) -> None:
-    setting, found = ways(Product(tail=tail))
+@pytest.mark.parametrize("epilogue", [("gelu",), ("relu", "bias"), ("bias", "silu")])
+def test_the_rest_is_a_kernel_behind_the_call(epilogue: tuple[str, ...], tmp_path: Path) -> None:
+    setting, found = candidates(Matmul(epilogue=epilogue))
     assert kinds(found[0]) == ["call", "kernel"]
     for each in found:
         assert error_of(setting, each, tmp_path) < 3e-3, each.name
 
 
-def test_epilogues_that_a_library_refuses_have_ways_without() -> None:
-    _, found = ways(Product(tail=("bias", "relu")))
+def test_epilogues_that_a_library_refuses_have_candidates_without() -> None:
+    _, found = candidates(Matmul(epilogue=("bias", "relu")))
     fp8 = [each for each in found if each.name.startswith("fp8")]
     assert [each.name.partition("+")[0] for each in fp8] == ["fp8", "fp8-linear", "fp8-apart"]
     problems = [call_of(each).problem for each in fp8]
@@ -151,24 +151,26 @@ def test_epilogues_that_a_library_refuses_have_ways_without() -> None:
 
 @pytest.mark.parametrize("op", ["matmul", "gemm"])
 def test_a_bias_in_f32_is_left_to_a_kernel(op: str, tmp_path: Path) -> None:
-    setting, found = ways(Product(to=DType.F32, tf32=True, tail=() if op == "gemm" else ("bias",), op=op))
+    setting, found = candidates(Matmul(to=DType.F32, tf32=True, epilogue=() if op == "gemm" else ("bias",), op=op))
     assert found[0].name.startswith("fp8")
     assert call_of(found[0]).problem.bias is None
     assert kinds(found[0]) == ["call", "kernel"]
     assert error_of(setting, found[0], tmp_path) < 1e-5
 
 
-@pytest.mark.parametrize(("op", "tail"), [("matmul", []), ("matmul", ["bias", "relu"]), ("gemm", [])])
-def test_a_sum_in_f32_that_is_rounded_right_away_is_written_as_a_half(op: str, tail: list[str], tmp_path: Path) -> None:
-    graph = Product(to=DType.F32, op=op).graph()
+@pytest.mark.parametrize(("op", "epilogue"), [("matmul", []), ("matmul", ["bias", "relu"]), ("gemm", [])])
+def test_a_sum_in_f32_that_is_rounded_right_away_is_written_as_a_half(
+    op: str, epilogue: list[str], tmp_path: Path
+) -> None:
+    graph = Matmul(to=DType.F32, op=op).graph()
     value = graph.append(native("cast"), [graph.outputs[0]], {"to": DType.BF16}).output
-    if "bias" in tail:
+    if "bias" in epilogue:
         bias = constant(graph, np.linspace(-3, 3, 48).astype(DType.BF16.numpy))
         value = graph.append(native("relu"), [graph.append(native("add"), [value, bias]).output]).output
     graph.set_outputs([value])
-    contents = Product(to=DType.F32, op=op).contents
+    contents = Matmul(to=DType.F32, op=op).contents
     made = setting(graph, {each.name: contents[each.name] for each in graph.inputs})
-    first = next(iter(lower_product(made.task)))
+    first = next(iter(lower_matmul(made.task)))
     assert kinds(first) == (["call"] if op == "matmul" else ["call", "kernel"])
     assert call_of(first).problem.d.dtype is (DType.BF16 if op == "matmul" else DType.F32)
     assert error_of(made, first, tmp_path) < 1.6e-2
@@ -178,34 +180,36 @@ _FITTING = st.sampled_from([16, 32, 80])
 
 
 @given(st.data())
-def test_any_product_of_fp8_means_what_its_nodes_mean(data: st.DataObject) -> None:
-    tails = st.lists(st.sampled_from(["bias", "residual", "relu", "gelu-tanh"]), max_size=3, unique=True)
-    product = Product(
+def test_any_matmul_of_fp8_means_what_its_nodes_mean(data: st.DataObject) -> None:
+    epilogues = st.lists(st.sampled_from(["bias", "residual", "relu", "gelu-tanh"]), max_size=3, unique=True)
+    matmul = Matmul(
         rows=tuple(data.draw(st.lists(st.integers(1, 4), max_size=2))),
         inner=data.draw(_FITTING),
         columns=data.draw(_FITTING),
         dtypes=data.draw(st.sampled_from([(E4M3, E4M3), (E4M3, E5M2), (E5M2, E4M3)])),
         to=data.draw(st.sampled_from([DType.F16, DType.BF16, DType.F32])),
-        tail=tuple(data.draw(tails)),
+        epilogue=tuple(data.draw(epilogues)),
         has_constant_scales=data.draw(st.booleans()),
         is_turned=data.draw(st.booleans()),
         tf32=True,
     )
-    setting, found = ways(product)
+    setting, found = candidates(matmul)
     assert any(each.name.startswith("fp8") for each in found)
     for each in found:
         if all(isinstance(launch, LibraryCall) for launch in each.launches):
-            assert error_of(setting, each, Path()) < 2 * TOLERANCES[product.to], each.name
+            assert error_of(setting, each, Path()) < 2 * TOLERANCES[matmul.to], each.name
 
 
 # ---- i8
 
 
 @pytest.mark.parametrize("to", [DType.F16, DType.F32])
-@pytest.mark.parametrize("tail", [(), ("bias", "relu"), ("residual", "silu")])
+@pytest.mark.parametrize("epilogue", [(), ("bias", "relu"), ("residual", "silu")])
 @pytest.mark.parametrize("op", ["matmul", "gemm"])
-def test_bytes_are_summed_exactly_and_scaled_behind(to: DType, tail: tuple[str, ...], op: str, tmp_path: Path) -> None:
-    setting, found = ways(Product(dtypes=(I8, I8), to=to, tail=tail, op=op))
+def test_bytes_are_summed_exactly_and_scaled_behind(
+    to: DType, epilogue: tuple[str, ...], op: str, tmp_path: Path
+) -> None:
+    setting, found = candidates(Matmul(dtypes=(I8, I8), to=to, epilogue=epilogue, op=op))
     first = found[0]
     assert first.name.startswith("bytes")
     assert kinds(first) == ["call", "kernel"]
@@ -220,16 +224,16 @@ def test_bytes_are_summed_exactly_and_scaled_behind(to: DType, tail: tuple[str, 
 def test_scales_of_rows_and_columns_are_applied_behind_the_sum(
     dtypes: tuple[DType, DType], by: str, is_turned: bool, columns: int, tmp_path: Path
 ) -> None:
-    product = Product(
+    matmul = Matmul(
         columns=columns,
         dtypes=dtypes,
         by_row=by != "column",
         by_column=by != "row",
         is_turned=is_turned,
-        tail=("bias", "relu"),
+        epilogue=("bias", "relu"),
         has_constant_scales=columns == 16,
     )
-    setting, found = ways(product)
+    setting, found = candidates(matmul)
     assert found[0].name.startswith("bytes" if dtypes[0] is I8 else "fp8-unscaled")
     assert kinds(found[0]) == ["call", "kernel"]
     for each in found:
@@ -238,7 +242,7 @@ def test_scales_of_rows_and_columns_are_applied_behind_the_sum(
 
 
 def test_bytes_need_no_new_chip() -> None:
-    _, found = ways(Product(dtypes=(I8, I8), chip=Chip(80)))
+    _, found = candidates(Matmul(dtypes=(I8, I8), chip=Chip(80)))
     assert found[0].name.startswith("bytes")
     assert not found[0].remark
 
@@ -247,51 +251,53 @@ def test_bytes_need_no_new_chip() -> None:
 
 
 @pytest.mark.parametrize(
-    ("product", "words"),
+    ("matmul", "words"),
     [
-        (Product(chip=Chip(80)), "compute capability 8.9, this is 8.0"),
-        (Product(dtypes=(E5M2, E5M2)), "two operands in f8e5m2"),
-        (Product(to=DType.F32), "from level=3 on"),
-        (Product(inner=24), "an inner axis of 24 and 48 columns"),
-        (Product(columns=40), "an inner axis of 32 and 40 columns"),
-        (Product(dtypes=(I8, I8), columns=40), "an inner axis of 32 and 40 columns"),
-        (Product(is_turned=True, columns=7, tail=("bias", "relu")), "7 columns"),
+        (Matmul(chip=Chip(80)), "compute capability 8.9, this is 8.0"),
+        (Matmul(dtypes=(E5M2, E5M2)), "two operands in f8e5m2"),
+        (Matmul(to=DType.F32), "from level=3 on"),
+        (Matmul(inner=24), "an inner axis of 24 and 48 columns"),
+        (Matmul(columns=40), "an inner axis of 32 and 40 columns"),
+        (Matmul(dtypes=(I8, I8), columns=40), "an inner axis of 32 and 40 columns"),
+        (Matmul(is_turned=True, columns=7, epilogue=("bias", "relu")), "7 columns"),
     ],
 )
 def test_what_the_library_cannot_do_is_dequantized_first_and_says_why(
-    product: Product, words: str, tmp_path: Path
+    matmul: Matmul, words: str, tmp_path: Path
 ) -> None:
-    setting, found = ways(product)
+    setting, found = candidates(matmul)
     assert found
     assert all(each.name.startswith("dequantized+") for each in found)
     assert all(words in each.remark for each in found)
     strided = [each for each in found if "cublaslt" in each.name]
-    assert error_of(setting, strided[0], tmp_path) < TOLERANCES[product.to]
+    assert error_of(setting, strided[0], tmp_path) < TOLERANCES[matmul.to]
 
 
 def test_without_scratch_memory_there_is_still_the_call_that_needs_none() -> None:
-    found = Product(tail=("bias",)).setting()
-    names = [each.name for each in lower_product(replace(found.task, scratch=None, scratch_bytes=0))]
+    found = Matmul(epilogue=("bias",)).setting()
+    names = [each.name for each in lower_matmul(replace(found.task, scratch=None, scratch_bytes=0))]
     assert "fp8" in names
     assert not any(name.startswith(("dequantized", "fp8-apart")) for name in names)
 
 
 def test_too_little_scratch_memory_for_the_librarys_sum_is_told() -> None:
-    found = Product((64,), 16, 1024, (I8, I8)).setting()  # 256 KiB of sums, 34 KiB of factors
-    made = list(lower_product(replace(found.task, scratch_bytes=100_000)))
+    found = Matmul((64,), 16, 1024, (I8, I8)).setting()  # 256 KiB of sums, 34 KiB of operands
+    made = list(lower_matmul(replace(found.task, scratch_bytes=100_000)))
     assert made
     assert all(each.name.startswith("dequantized+") for each in made)
     assert all("no scratch memory is left" in each.remark for each in made)
 
 
 @pytest.mark.parametrize("chip", [Chip(80, 108, 163 << 10), Chip(90), Chip(100, 148)], ids=["sm_80", "sm_90", "sm_100"])
-def test_kernels_around_the_products_compile(chip: Chip) -> None:
-    products: list[Product] = [
-        Product(dtypes=dtypes, to=to, tail=("bias", "silu"), has_constant_weight=False, chip=chip, scale_dtype=to)
+def test_kernels_around_the_matmuls_compile(chip: Chip) -> None:
+    matmuls: list[Matmul] = [
+        Matmul(dtypes=dtypes, to=to, epilogue=("bias", "silu"), has_constant_weight=False, chip=chip, scale_dtype=to)
         for dtypes in ((E4M3, E5M2), (I8, I8))
         for to in (DType.F16, DType.BF16, DType.F32)
     ]
-    launches: list[Any] = [launch for each in products for way in ways(each)[1] for launch in way.launches]
+    launches: list[Any] = [
+        launch for each in matmuls for candidate in candidates(each)[1] for launch in candidate.launches
+    ]
     kernels = [launch.kernel for launch in launches if isinstance(launch, KernelLaunch)]
     assert len(kernels) > 12
     assert compile_problems(kernels, [chip.arch]) == []
@@ -303,7 +309,7 @@ def test_one_factor_that_is_dequantized_in_a_region_alone_is_none_of_these() -> 
     body = b.finish({"y": b.op("matmul", b.op("dequantize_linear", codes_, scale, None, to="f32"), x)})
     graph = Graph()
     node = graph.append(native("fused"), [graph.add_input(v.name, v.type) for v in body.inputs], {"body": body})
-    assert list(lower_product(task_before(node, {}, HOPPER))) == []
+    assert list(lower_matmul(task_before(node, {}, HOPPER))) == []
 
 
 # ---- whole graphs
@@ -337,7 +343,7 @@ def layers() -> Graph:
 
 
 def lowered_layers(chip: Chip) -> list[Candidate]:
-    """The first way of each step."""
+    """The first candidate of each step."""
     backend = Backend(chip, frozenset({"cublaslt"}))
     planner = cuda_planning(backend, ReplayOptions())
     steps = backend.lower(planner.of(layers())({"B": 3}, CaptureMode.FULL))
@@ -355,36 +361,36 @@ def test_an_older_chip_says_what_it_misses(tmp_path: Path) -> None:
     device = fake_device(tmp_path)
     step = Step(0, next(iter(layers().nodes)), StepKind.COMPUTE)
     device.choose([LoweredStep(step, (replace(each, launches=()),)) for each in missed])
-    assert [line for line in device.remarks() if line.startswith("2 steps: dequantized before a product: fp8")]
+    assert [line for line in device.remarks() if line.startswith("2 steps: dequantized before a matmul: fp8")]
 
 
 # ---- what the tests on a GPU allow
 
 
 @pytest.mark.parametrize(
-    "product",
+    "matmul",
     [
-        Product(tail=("bias", "gelu-tanh")),
-        Product(dtypes=(E4M3, E5M2), to=DType.BF16, tail=("residual", "relu")),
-        Product(to=DType.F32, tf32=True, tail=("bias", "silu")),
-        Product(dtypes=(I8, I8), to=DType.F32, tail=("bias", "relu")),
-        Product(dtypes=(I8, I8), to=DType.F16, op="gemm"),
-        Product(inner=24, tail=("bias",)),
-        Product(dtypes=(I8, I8), by_row=True, by_column=True, tail=("silu",)),
+        Matmul(epilogue=("bias", "gelu-tanh")),
+        Matmul(dtypes=(E4M3, E5M2), to=DType.BF16, epilogue=("residual", "relu")),
+        Matmul(to=DType.F32, tf32=True, epilogue=("bias", "silu")),
+        Matmul(dtypes=(I8, I8), to=DType.F32, epilogue=("bias", "relu")),
+        Matmul(dtypes=(I8, I8), to=DType.F16, op="gemm"),
+        Matmul(inner=24, epilogue=("bias",)),
+        Matmul(dtypes=(I8, I8), by_row=True, by_column=True, epilogue=("silu",)),
     ],
 )
-def test_every_way_is_as_close_to_f64_as_its_roundings_allow(product: Product, tmp_path: Path) -> None:
-    setting, found = ways(product)
-    right = exact(product)
+def test_every_candidate_is_as_close_to_f64_as_its_roundings_allow(matmul: Matmul, tmp_path: Path) -> None:
+    setting, found = candidates(matmul)
+    right = exact(matmul)
     for each in found:
         if "split" in each.name or "staged" in each.name or "columns" in each.name:
             continue  # their instructions are not emulated
         (result,) = setting.found(each, tmp_path)
-        error = np.abs(result.astype(np.float64) - right.value) / allowed(product, right, each.name)
+        error = np.abs(result.astype(np.float64) - right.value) / allowed(matmul, right, each.name)
         assert error.max() <= 1, each.name
 
 
 def test_what_is_allowed_shows_a_scale_that_is_missing() -> None:
-    product = Product((16,), 256, 64)
-    right = exact(product)
-    assert (np.abs(right.value / 0.375 - right.value) > allowed(product, right, "fp8")).mean() > 0.9
+    matmul = Matmul((16,), 256, 64)
+    right = exact(matmul)
+    assert (np.abs(right.value / 0.375 - right.value) > allowed(matmul, right, "fp8")).mean() > 0.9

@@ -1,7 +1,7 @@
-"""Matrix products in their shortest forms."""
+"""Matmuls in their shortest forms."""
 
 import pytest
-from capgraph.passes.fold.product_forms import ProductForms
+from capgraph.passes.fold.matmul_forms import MatmulForms
 
 from tests.passes.checking import check_pass
 
@@ -10,10 +10,10 @@ PLAIN = "{alpha = 1.0, beta = 1.0, trans_a = false, trans_b = false}"
 
 def check(inputs: str, before: str, after: str | None) -> None:
     wrapped = f"graph @main({inputs}) {{ {after} }}" if after is not None else None
-    check_pass(ProductForms(), f"graph @main({inputs}) {{ {before} }}", wrapped)
+    check_pass(MatmulForms(), f"graph @main({inputs}) {{ {before} }}", wrapped)
 
 
-def test_product_and_sum() -> None:
+def test_matmul_and_sum() -> None:
     check(
         "%x: f32[N, 4], %w: f32[4, 3], %b: f32[3], %c: f32[N, 1]",
         "%p = matmul(%x, %w) %y = add(%b, %p) %q = matmul(%x, %w) %z = add(%q, %c) return %y, %z",
@@ -47,7 +47,7 @@ def test_transposed_operands() -> None:
     )
 
 
-def test_rows_that_are_flattened_for_the_product() -> None:
+def test_rows_that_are_flattened_for_the_matmul() -> None:
     check(
         "%x: f32[B, T, 4], %w: f32[4, 3], %b: f32[3]",
         f"""
@@ -77,8 +77,8 @@ def test_rows_times_a_transposed_constant() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        "%p = matmul(%x, %w) %y = add(%p, %b) return %y, %p",  # the product is read as well
-        "%p = matmul(%x, %w) %y = add(%p, %s) return %y",  # the sum broadcasts the product
+        "%p = matmul(%x, %w) %y = add(%p, %b) return %y, %p",  # the matmul is read as well
+        "%p = matmul(%x, %w) %y = add(%p, %s) return %y",  # the sum broadcasts the matmul
         f"%r = reshape(%s) {{shape = [2*N, 4]}} %g = gemm(%r, %w, %b) {PLAIN}"
         "%y = reshape(%g) {shape = [N, 2, 3]} return %y",  # other rows
         f"%r = reshape(%s) {{shape = [2*N, 4]}} %g = gemm(%r, %w, %c) {PLAIN}"
@@ -91,14 +91,14 @@ def test_stays(body: str) -> None:
     check(f"{inputs}, %s3: f32[2, N, 3]", body, None)
 
 
-def test_a_sum_that_may_broadcast_the_product_stays() -> None:
+def test_a_sum_that_may_broadcast_the_matmul_stays() -> None:
     body = "%p = matmul(%x, %w) %y = add(%p, %c) return %y"
     text = f"graph @main(%x: f32[N, 4], %w: f32[4, 3], %c: f32[M, 3]) {{ {body} }}"
-    check_pass(ProductForms(), text, None, numeric=False)
+    check_pass(MatmulForms(), text, None, numeric=False)
 
 
 @pytest.mark.parametrize("dtype", ["i32", "i64", "u32", "u64"])
-def test_products_of_integers_stay(dtype: str) -> None:
+def test_matmuls_of_integers_stay(dtype: str) -> None:
     """ONNX Runtime multiplies matrices of integers only with MatMul."""
     check(
         f"%x: {dtype}[4, N], %w: {dtype}[4, 3], %b: {dtype}[3]",

@@ -1,4 +1,4 @@
-"""Products of up to 16 rows on tensor cores, held against f64; run on the host."""
+"""Matmuls of up to 16 rows on tensor cores, held against f64; run on the host."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from capgraph.executors.cuda.kernel_ir.launch import Candidate, Chip, KernelLaunch
-from capgraph.executors.cuda.kernels.gemm.products import lower_product
+from capgraph.executors.cuda.kernels.gemm.matmul import lower_matmul
 from capgraph.ir.constant import Array
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native
@@ -16,7 +16,7 @@ from capgraph.passes.fuse.fuse import Fuse
 
 from tests.executors.cuda.compiling import compile_problems
 from tests.executors.cuda.emulator import HAS_COMPILER, kernels_of
-from tests.executors.cuda.product_cases import drawn
+from tests.executors.cuda.matmul_cases import drawn
 from tests.executors.cuda.solving import Setting, constant, setting
 from tests.executors.cuda.test_gemv import emulated
 
@@ -28,7 +28,7 @@ SMALL = 32 << 10
 
 
 @dataclass(frozen=True)
-class Product:
+class Matmul:
     """x [rows, inner] times a weight, r + that; with a norm in front ("normed"), or as a gated pair of both."""
 
     dtype: DType
@@ -74,14 +74,14 @@ class Product:
     def setting(self) -> Setting:
         """Its step with memory."""
         graph = self.graph()
-        fuse = Fuse(normed_rows=4, normed_half_rows=16, paired_products=True)
+        fuse = Fuse(normed_rows=4, normed_half_rows=16, paired_matmuls=True)
         Pipeline(((fuse,),)).run(graph, check="none")
         chip = Chip(multiprocessors=self.blocks, shared_bytes=self.shared)
         return setting(graph, self.inputs, chip=chip)
 
     def candidates(self, made: Setting) -> list[Candidate]:
         """Those of this kernel."""
-        return [each for each in lower_product(made.task) if "rows-" in each.name]
+        return [each for each in lower_matmul(made.task) if "rows-" in each.name]
 
     def exact(self) -> tuple[Array, Array]:
         """The result in f64, and how far from it one may be: rounded where it is written, and behind the norm."""
@@ -106,45 +106,45 @@ class Product:
 
 
 CASES = (
-    Product(BF16, 5, 512, 40),
-    Product(BF16, 8, 256, 16, blocks=8),
-    Product(F16, 16, 1096, 37),
-    Product(BF16, 16, 4360, 24, blocks=4),
-    Product(F16, 2, 72, 9),
-    Product(BF16, 15, 8, 3),
-    Product(BF16, 8, 512, 48, "normed"),
-    Product(BF16, 11, 520, 33, "normed", has_gain=False),
-    Product(F16, 9, 2056, 21, "normed", blocks=4),
-    Product(F16, 14, 1024, 16, "normed", scale=600),
-    Product(F16, 6, 512, 16, "normed", scale=1e-6),
-    Product(BF16, 8, 520, 21, "paired"),
-    Product(F16, 16, 1024, 40, "paired", blocks=4),
-    Product(BF16, 12, 1032, 24, shared=SMALL),
-    Product(BF16, 12, 1032, 24, "normed", shared=SMALL),
-    Product(F16, 12, 2048, 24, "paired", shared=SMALL),
+    Matmul(BF16, 5, 512, 40),
+    Matmul(BF16, 8, 256, 16, blocks=8),
+    Matmul(F16, 16, 1096, 37),
+    Matmul(BF16, 16, 4360, 24, blocks=4),
+    Matmul(F16, 2, 72, 9),
+    Matmul(BF16, 15, 8, 3),
+    Matmul(BF16, 8, 512, 48, "normed"),
+    Matmul(BF16, 11, 520, 33, "normed", has_gain=False),
+    Matmul(F16, 9, 2056, 21, "normed", blocks=4),
+    Matmul(F16, 14, 1024, 16, "normed", scale=600),
+    Matmul(F16, 6, 512, 16, "normed", scale=1e-6),
+    Matmul(BF16, 8, 520, 21, "paired"),
+    Matmul(F16, 16, 1024, 40, "paired", blocks=4),
+    Matmul(BF16, 12, 1032, 24, shared=SMALL),
+    Matmul(BF16, 12, 1032, 24, "normed", shared=SMALL),
+    Matmul(F16, 12, 2048, 24, "paired", shared=SMALL),
 )
 """All prologues, row counts beside multiples of 8, sizes that end within a piece of work, rows out of f16's range."""
 
 
 @needs_compiler
-@pytest.mark.parametrize("product", CASES, ids=str)
-def test_results_are_those_of_f64(product: Product, tmp_path: Path) -> None:
-    made, (value, allowed) = product.setting(), product.exact()
-    found = product.candidates(made)
+@pytest.mark.parametrize("matmul", CASES, ids=str)
+def test_results_are_those_of_f64(matmul: Matmul, tmp_path: Path) -> None:
+    made, (value, allowed) = matmul.setting(), matmul.exact()
+    found = matmul.candidates(made)
     assert found
-    assert all(each.name.endswith("-again") == (product.shared == SMALL) for each in found)
+    assert all(each.name.endswith("-again") == (matmul.shared == SMALL) for each in found)
     for candidate in found:
         (result,) = made.found(emulated(candidate), tmp_path)
         assert (np.abs(result.astype(np.float64) - value) <= allowed).all(), candidate.name
 
 
 def test_blocks_share_the_inner_axis_where_they_form_clusters() -> None:
-    product = Product(BF16, 16, 8192, 2048, blocks=132)
-    made = product.setting()
-    clusters = {each.launches[0].kernel.cluster[0] for each in product.candidates(made)}  # type: ignore[union-attr]
+    matmul = Matmul(BF16, 16, 8192, 2048, blocks=132)
+    made = matmul.setting()
+    clusters = {each.launches[0].kernel.cluster[0] for each in matmul.candidates(made)}  # type: ignore[union-attr]
     assert clusters >= {4, 8}
     older = replace(made.task, chip=Chip(80, 108, 163 << 10))
-    (again,) = (each for each in lower_product(older) if "rows-" in each.name)
+    (again,) = (each for each in lower_matmul(older) if "rows-" in each.name)
     assert again.name.endswith("-again")
 
 
@@ -165,7 +165,7 @@ def test_numbers_that_are_none_stay_in_their_rows_and_columns(poison: float, kin
     graph.set_outputs([graph.append(native("matmul"), [value, constant(graph, weight)]).output])
     Pipeline(((Fuse(normed_rows=4, normed_half_rows=16),),)).run(graph, check="none")
     made = setting(graph, {"x": x}, chip=Chip(multiprocessors=4))
-    found = [each for each in lower_product(made.task) if "rows-" in each.name]
+    found = [each for each in lower_matmul(made.task) if "rows-" in each.name]
     assert len(found) > 1
     for candidate in found:
         ((result,), (expected,)) = made.found(emulated(candidate), tmp_path), made.expected
@@ -177,18 +177,18 @@ def test_numbers_that_are_none_stay_in_their_rows_and_columns(poison: float, kin
 
 
 def test_kernels_compile() -> None:
-    found = [candidate for product in CASES for candidate in product.candidates(product.setting())]
+    found = [candidate for matmul in CASES for candidate in matmul.candidates(matmul.setting())]
     assert not compile_problems(kernels_of(found))
-    older = [product for product in CASES if product.dtype is BF16]
-    tasks = [replace(product.setting().task, chip=Chip(80, 108, 163 << 10)) for product in older]
-    ways = [each for task in tasks for each in lower_product(task) if "rows-" in each.name]
-    kernels = kernels_of(ways)
+    older = [matmul for matmul in CASES if matmul.dtype is BF16]
+    tasks = [replace(matmul.setting().task, chip=Chip(80, 108, 163 << 10)) for matmul in older]
+    candidates = [each for task in tasks for each in lower_matmul(task) if "rows-" in each.name]
+    kernels = kernels_of(candidates)
     assert all(kernel.cluster == (1, 1, 1) for kernel in kernels)
     assert not compile_problems(kernels, [80])
 
 
 def test_a_launch_reads_every_weight_once() -> None:
-    product = Product(BF16, 8, 512, 64, "paired")
-    (launch,) = product.candidates(product.setting())[0].launches
+    matmul = Matmul(BF16, 8, 512, 64, "paired")
+    (launch,) = matmul.candidates(matmul.setting())[0].launches
     assert isinstance(launch, KernelLaunch)
     assert launch.nbytes == 2 * (8 * 512 + 512 + 2 * 512 * 64 + 8 * 64)
