@@ -2,6 +2,7 @@
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import capgraph
 import numpy as np
@@ -154,6 +155,26 @@ def test_a_size_that_running_tells_may_be_1(executor: str) -> None:
         program.run({"a": a, "k": np.array([2]), "b": b})
 
 
+CHOSEN = """net (float[2, N] a, int64[1] k, float[2, M] b, bool[1, M] where) => (float[?, ?] c, float[?, ?] d)
+<bool yes = {1}> {
+  t, i = TopK(a, k)
+  c = Where(yes, t, b)
+  d = Where(where, t, t)
+}"""
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.filterwarnings("ignore::capgraph.ir.notices.CapgraphWarning")
+def test_what_is_not_chosen_has_sizes(executor: str) -> None:
+    program = capgraph.optimize(model(CHOSEN), executor=executor, **_options(executor))
+    for count, width in ((3, 3), (1, 3), (3, 1)):
+        given = {"a": np.ones((2, 4)), "b": np.zeros((2, width)), "where": np.ones((1, width), bool)}
+        found = program.run(
+            {**{n: v.astype("f4") if v.dtype != bool else v for n, v in given.items()}, "k": np.array([count])}
+        )
+        assert found["c"].tolist() == found["d"].tolist() == [[1] * 3] * 2
+
+
 BRANCHED = """net (float[N, 3] a, float[M, 3] b, float[W] w, bool yes) => (float[K, 3] c, float[2, L] d)
 <float[2, 3] rows = {1, 2, 3, 4, 5, 6}> {
   c = Add(a, b)
@@ -230,6 +251,38 @@ def test_branches_not_taken_may_refuse_sizes_of_another_rank(executor: str) -> N
     assert found["d"].shape == (2, 2)
     with pytest.raises(capgraph.CapgraphError):
         program.run({"x": x, "a": a, "b": b, "yes": np.array(True)})
+
+
+UNREAD = """net (float[A, B] x, float[D, C] y, float[N, 3] a, float[M, 3] b, bool yes, int64 count)
+=> (float[?, 3] c, float[?, 2] d, float f)
+<float[2, 2] rows = {1, 2, 3, 4}, float zero = {0}> {
+  c = Add(a, b)
+  d = If(yes)<then_branch = one () => (float[2, 2] e) {
+                e = Neg(rows)
+                nobody = Add(x, y)
+                reads = Mul(rows, x) },
+              else_branch = two () => (float[2, 2] g) { g = Identity(rows) }>
+  f = Loop(count, , zero)<body = three (int64 i, bool goes, float p) => (bool on, float q) {
+                on = Identity(goes)
+                m = MatMul(x, y)
+                n = MatMul(m, rows)
+                q = ReduceSum<keepdims = 0>(n) }>
+}"""
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.filterwarnings("ignore::capgraph.ir.notices.CapgraphWarning")
+def test_bodies_that_do_not_run_may_refuse_sizes(executor: str) -> None:
+    program = capgraph.optimize(model(UNREAD), executor=executor, **_options(executor))
+    shapes = {"x": (5, 7), "y": (4, 3), "a": (1, 3), "b": (2, 3)}
+    call: dict[str, Any] = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    no, zero = np.array(False), np.array(0, np.int64)
+    found = program.run({**call, "yes": no, "count": zero})
+    assert found["c"].tolist() == [[2] * 3] * 2
+    assert found["d"].tolist() == [[1, 2], [3, 4]]
+    assert found["f"] == 0
+    with pytest.raises(capgraph.CapgraphError):
+        program.run({**call, "yes": no, "count": zero + 1})
 
 
 TOLD_LATE = """net (float[2, N] a, int64[1] k, float[2, M] b, float[P, 3] x, float[Q, 3] z, float[W] w, bool yes)

@@ -196,15 +196,28 @@ def _inferred_types(ctx: ImportContext, domain: str) -> dict[str, TypeProto]:
     for position, (name, value) in enumerate(zip(ctx.proto.input, ctx.inputs, strict=True)):
         if name and value is None:  # a formal input of a function that the call left out
             node.input[position] = ""
-    versions = [onnx.helper.make_opsetid(d, v) for d, v in ctx.scope.versions.items() if 0 < v < _MAX_VERSION]
+    data = {name: data for name, value in known.items() if (data := _data(value)) is not None}
     try:
-        return onnx.shape_inference.infer_node_outputs(
-            schema,
-            node,
-            {name: type_to_proto(value.type) for name, value in known.items()},
-            {name: data for name, value in known.items() if (data := _data(value)) is not None},
-            opset_imports=versions,
-        )
+        return _infer(ctx, schema, node, {name: value.type for name, value in known.items()}, data)
+    except ModelError:
+        if not ctx.scope.may_fail:
+            raise
+    return _infer(ctx, schema, node, {name: _without_shape(value.type) for name, value in known.items()}, {})
+
+
+def _without_shape(ty: Type) -> Type:
+    if isinstance(ty, TensorType):
+        return ty.with_shape(None)
+    return type(ty)(_without_shape(ty.element)) if isinstance(ty, SequenceType | OptionalType) else ty
+
+
+def _infer(
+    ctx: ImportContext, schema: Any, node: NodeProto, types: Mapping[str, Type], data: dict[str, TensorProto]
+) -> dict[str, TypeProto]:
+    versions = [onnx.helper.make_opsetid(d, v) for d, v in ctx.scope.versions.items() if 0 < v < _MAX_VERSION]
+    protos = {name: type_to_proto(ty) for name, ty in types.items()}
+    try:
+        return onnx.shape_inference.infer_node_outputs(schema, node, protos, data, opset_imports=versions)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError) as error:
         raise ModelError(f"onnx finds the operator's operands or attributes wrong: {error}") from error
 

@@ -8,6 +8,7 @@ function body gets a scope of its own over the same graph.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, combinations
 from pathlib import Path
@@ -73,7 +74,9 @@ def import_model(
     try:
         return _import_main(model, proto.graph, frozen)
     except CapgraphError as error:
-        imported = _with_ones(model, proto.graph, frozen) if isinstance(error, _OF_SHAPES) else None
+        imported = None
+        if isinstance(error, _OF_SHAPES):
+            imported = _with_ones(model, proto.graph, frozen) or _with_failing_bodies(model, proto.graph, frozen)
         if imported is not None:
             return imported
         error.of_model(text_of(proto.graph.name), _REMEDY)
@@ -129,6 +132,8 @@ class ValueScope:
         self.declared: Mapping[str, TypeProto] = {}  # types that the model states for intermediate values
         self.returned: frozenset[str] = frozenset()  # names of the outputs
         self.is_closed = False
+        self.may_fail = outer is not None and model.bodies_may_fail
+        """Whether nodes that refuse their operands become foreign ones, which do so when they run."""
         self._bound: frozenset[str] | None = None
 
     @property
@@ -330,6 +335,15 @@ class ValueScope:
         except (NotNative, TypeRuleError):
             self._take_back(mark)
             return None
+        except (ShapeError, ModelError) as error:
+            if not self.may_fail:
+                raise
+            place = _place(ctx.proto, ctx.origin or Origin())
+            self.remark(
+                "nodes of bodies refuse their operands, and fail where they run", place, f"{place}: {error.message}"
+            )
+            self._take_back(mark)
+            return None
         return (results,) if isinstance(results, Value) else results
 
     def _take_back(self, mark: Node | None) -> None:
@@ -365,7 +379,7 @@ class ValueScope:
         scope = ValueScope(
             self.model, self.graph, {**self.versions, **versions}, attributes=attributes, depth=self.depth + 1
         )
-        scope._bound = self.bound_symbols()
+        scope._bound, scope.may_fail = self.bound_symbols(), self.may_fail
         if len(inputs) > len(function.input):
             raise ModelError(f"function {function.name} takes {len(function.input)} inputs, not {len(inputs)}")
         scope.absent |= set(function.input[len(inputs) :])
@@ -402,7 +416,7 @@ class ValueScope:
         """The results of a subgraph that is known to run once: its nodes become nodes of this graph."""
         attributes, depth = self.function_attributes, self.depth + 1
         scope = ValueScope(self.model, self.graph, self.versions, attributes=attributes, depth=depth)
-        scope._bound = self.bound_symbols()
+        scope._bound, scope.may_fail = self.bound_symbols(), self.may_fail
         scope.absent |= self.absent
         scope._see(self, names_from_outside(proto))
         scope._fill_nodes(proto)
@@ -549,6 +563,20 @@ def _with_ones(model: ModelReader, proto: GraphProto, frozen: bool) -> ImportedM
         except _OF_SHAPES:
             continue
     return None
+
+
+def _with_failing_bodies(model: ModelReader, proto: GraphProto, frozen: bool) -> ImportedModel | None:
+    """The model where nodes in bodies, of which no run need come, may have operands that they refuse when they run."""
+    if not any(attribute.HasField("g") for node in _all_nodes(model.proto) for attribute in node.attribute):
+        return None
+    again = ModelReader(model.proto, model.folder, model.shapes, model.ones, bodies_may_fail=True)
+    with suppress(CapgraphError):  # the first one tells more
+        return _import_main(again, proto, frozen)
+    return None
+
+
+def _all_nodes(proto: ModelProto) -> Iterable[NodeProto]:
+    return chain(proto.graph.node, *(function.node for function in proto.functions))
 
 
 def _import_main(model: ModelReader, proto: GraphProto, frozen: bool) -> ImportedModel:

@@ -91,8 +91,12 @@ class ModelReader:
         folder: Path | None,
         shapes: Mapping[str, tuple[int, ...]],
         ones: frozenset[str] = frozenset(),
+        *,
+        bodies_may_fail: bool = False,
     ) -> None:
         self.proto = proto
+        self.bodies_may_fail = bodies_may_fail
+        """Whether nodes in bodies may be ones that fail when they run."""
         self.ones = ones
         self.given = frozenset[str]()
         """The symbols of the model's inputs: sizes that each call tells, and that it may be read again for."""

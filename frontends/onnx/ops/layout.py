@@ -176,13 +176,16 @@ IMPORTS = {
 
 
 def export_reshape(ctx: ExportContext, node: Node) -> None:
-    """Copied sizes are written as 0 and a last open one as -1, so that few shapes are computed while running."""
+    """Copied sizes are written as 0 and a last open one as -1, so that few shapes are computed while running.
+
+    An open one that follows from the operand's only where that is not empty is computed.
+    """
     x, shape = node.operands[0], node.attrs["shape"]
     written = _placeholders(x.shape, shape)
     is_open = written is None or (-1 in written and 0 in written)  # -1 beside another size that may be 0 says nothing
     if is_open and ctx.dialect is not Dialect.FAITHFUL and _is_written_without_sizes(ctx, node):
         return
-    if written is not None:
+    if written is not None and not (is_open and compare(product(x.shape), product(shape)) is not Truth.YES):
         ctx.emit("Reshape", [x, ctx.ints(written)], node.outputs)
         return
     if ctx.opset < 14 and any(isinstance(dim, int) and dim == 0 for dim in shape):

@@ -7,7 +7,7 @@ import numpy as np
 
 from ....ir.analysis.contents import constant_of
 from ....ir.constant import Constant
-from ....ir.dims import Truth
+from ....ir.dims import Truth, compare
 from ....ir.graph import Node, Value
 from ....ir.op import Op, Trait
 from ....ir.ops.interfaces import with_trait
@@ -63,6 +63,25 @@ _CASTS: tuple[Rule, ...] = (
 def _operand(name: str) -> Replacement:
     """The captured operand stands for the result, unless the result has another type (it broadcast the operand)."""
     return lambda _rewriter, found: found[name] if has_type_of(found[name], found.root) else None
+
+
+def _chosen(name: str) -> Replacement:
+    """As `_operand`, where no other operand may be longer: sizes that meet are taken to be one, but either may be 1."""
+
+    def replaced(_rewriter: Rewriter, found: Found) -> Value | None:
+        x = found[name]
+        is_longest = all(_is_within(other, x) for other in found.root.operands)
+        return x if is_longest and has_type_of(x, found.root) else None
+
+    return replaced
+
+
+def _is_within(other: Value, x: Value) -> bool:
+    """Whether `other`, broadcast beside `x`, surely has no axis longer than it."""
+    if other.tensor.shape is None or x.tensor.shape is None or other.tensor.rank > x.tensor.rank:
+        return False
+    sizes = zip(other.shape[::-1], x.shape[::-1], strict=False)
+    return all(one == 1 or compare(one, size) is Truth.YES for one, size in sizes)
 
 
 def has_type_of(value: Value, node: Node) -> bool:
@@ -166,9 +185,9 @@ RULES: tuple[Rule, ...] = (
     Rule("and-true", Match("logical_and", _X, Literal(where=_small(_is_true))), _operand("x")),
     Rule("or-false", Match("logical_or", _X, Literal(where=_small(_is_false))), _operand("x")),
     Rule("and-same", Match(_takes(2, _IDEMPOTENT), _X, _X), _operand("x")),
-    Rule("where-same", Match("where", Capture("c"), _X, _X), _operand("x")),
-    Rule("where-true", Match("where", Literal(where=_small(_is_true)), _X, _Y), _operand("x")),
-    Rule("where-false", Match("where", Literal(where=_small(_is_false)), _Y, _X), _operand("x")),
+    Rule("where-same", Match("where", Capture("c"), _X, _X), _chosen("x")),
+    Rule("where-true", Match("where", Literal(where=_small(_is_true)), _X, _Y), _chosen("x")),
+    Rule("where-false", Match("where", Literal(where=_small(_is_false)), _Y, _X), _chosen("x")),
     Rule("one-operand", Match((MIN, MAX), _X, more=True), _single),
     Rule("no-bounds", Match("clip", _X), _operand("x")),
     Rule(

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ....ir.dims import Dim, Truth
+from ....ir.dims import Dim, Truth, compare
 from ....ir.graph import Node, Value
 from ....ir.op import Trait
 from ....ir.ops.interfaces import reduces_axes, with_trait
@@ -21,7 +21,7 @@ def _without_expand(rewriter: Rewriter, found: Found) -> Value | None:
         if source is None:
             continue
         inputs = [*root.inputs[:index], source, *root.inputs[index + 1 :]]
-        if _has_type_with(root, inputs):
+        if _has_type_with(root, inputs) and _tell_sizes(value, inputs):
             return rewriter.op(root.op.name, *inputs, **dict(root.attrs))
     return None
 
@@ -46,6 +46,16 @@ def _expanded(value: Value | None) -> Value | None:
     source = node.operands[0]
     is_constant = source.producer is not None and source.producer.op is CONSTANT
     return source if is_constant or len(value.uses) == 1 else None
+
+
+def _tell_sizes(value: Value | None, inputs: Sequence[Value | None]) -> bool:
+    """Whether each size of `value` is that of another operand: one that only meets it may be 1."""
+    shapes = [each.shape[::-1] for each in inputs if each is not None and each.tensor.shape is not None]
+    sizes = value.shape[::-1] if value is not None else ()
+    return all(
+        any(axis < len(shape) and compare(size, shape[axis]) is Truth.YES for shape in shapes)
+        for axis, size in enumerate(sizes)
+    )
 
 
 def _is_single(value: Value | None) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from ....ir.analysis import ancestors, input_symbols
 from ....ir.attrs import is_tuple
 from ....ir.dims import Dim, Ranges, SymDim, symbol, symbols
+from ....ir.errors import ShapeError
 from ....ir.graph import Graph, Node, Value
 from ....ir.op import Trait
 from ....ir.types import TensorType, type_symbols
@@ -66,7 +67,10 @@ class Walk:
             return
         if rule is None or node.op.has(Trait.IMPURE):
             raise Unsafe(f"{node.op.name} has no rule for an operand that carries {self.symbol}")
-        found = rule(self._case(node, facts))
+        try:
+            found = rule(self._case(node, facts))
+        except ShapeError as error:  # a dim of what it would claim has too great a number
+            raise Unsafe(f"{node.op.name} makes sizes that no dim holds: {error.message}") from error
         for value, fact in zip(node.outputs, found, strict=True):
             self.facts[value] = self._checked(value, fact)
         self.proof.append(f"{node!r}: {_claim(rule)}")
@@ -78,7 +82,7 @@ class Walk:
             return
         try:
             self.facts.update(zip(node.outputs, rule(self._case(node, facts)), strict=True))
-        except Unsafe:
+        except (Unsafe, ShapeError):
             return
 
     def _case(self, node: Node, facts: tuple[Fact | None, ...]) -> Case:

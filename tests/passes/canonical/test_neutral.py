@@ -116,6 +116,7 @@ def test_choices_that_are_none(line: str, condition: str) -> None:
 def test_a_choice_that_makes_something_larger_stays() -> None:
     stays("%y = where(%k, %x, %x)", x="f32[4]", more=", %k: bool[2, 4]")
     stays(f"{constant('bool[2]: [true, false]')} %y = where(%c, %x, %z)", x="f32[2]", more=", %z: f32[2]")
+    becomes_x(f"{constant('bool[]: true')} %y = where(%c, %x, %z)", x="f32[2, B]", more=", %z: f32[B]")
 
 
 @pytest.mark.parametrize("op", ["logical_and", "logical_or"])

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from .....ir.dims import Dim, dim_max, dim_min
+from .....ir.dims import Dim, dim_max, dim_min, evaluate, symbols
+from .....ir.errors import ShapeError
 from .....ir.evaluate import bound_attrs
 from .....ir.graph import Value
 from .....ir.op import Trait
@@ -167,10 +168,24 @@ def mul(case: Case) -> list[Fact]:
 def _combined(case: Case, fact: Fact, combine: Callable[[Dim, Dim], Dim]) -> Fact:
     """With the bound of a result that is not negative: of numbers without one it may wrap around."""
     left, right = case.fact(0), case.fact(1)
-    is_wide = case.node.output.tensor.dtype.bits >= _SIZE_BITS
+    dtype = case.node.output.tensor.dtype
+    is_wide = dtype.bits >= _SIZE_BITS
     if not (is_wide and left.natural and right.natural) or left.most is None or right.most is None:
         return fact
-    return replace(fact, natural=True, most=combine(left.most, right.most))
+    try:
+        most = combine(left.most, right.most)
+        has_room = _has_room(most, dtype)
+    except ShapeError:  # no dim holds a number of it
+        return fact
+    return replace(fact, natural=True, most=most) if has_room else fact
+
+
+def _has_room(most: Dim, dtype: DType) -> bool:
+    """Whether numbers up to there do not wrap around; of a dim, where sizes of a quarter of the bits leave half."""
+    bits = _natural_bits(dtype)
+    if isinstance(most, int):
+        return most < 1 << bits
+    return evaluate(most, dict.fromkeys(symbols(most), 1 << bits // 4)) < 1 << bits - 1
 
 
 def greater_of(case: Case) -> list[Fact]:

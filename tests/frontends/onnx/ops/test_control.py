@@ -9,7 +9,7 @@ import pytest
 from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.ir.equality import assert_equal
-from capgraph.ir.errors import UnsupportedError
+from capgraph.ir.errors import ExecutionError, UnsupportedError
 from capgraph.ir.graph import Graph
 from capgraph.ir.text.parser import parse
 
@@ -333,3 +333,17 @@ def test_scan_of_opset_8_runs_over_a_batch():
     graph = imported(model(text, 8), native=False)
     sums = s[:, np.newaxis] + np.cumsum(x, axis=1)
     compare(evaluated(graph, {"s": s, "x": x}), [sums[:, -1], sums])
+
+
+def test_a_branch_that_can_never_run_fails_where_it_runs():
+    text = """never (bool c, float[n, 3] x, float[n, 4] y) => (float[?, ?] z) {
+        z = If (c) <
+            then_branch = yes () => (float[?, ?] a) { a = Add (x, y) },
+            else_branch = no () => (float[?, ?] b) { b = Neg (x) }
+        >
+    }"""
+    graph = imported(model(text), native=False)
+    x, y = np.ones((2, 3), np.float32), np.ones((2, 4), np.float32)
+    compare(evaluated(graph, {"c": np.array(False), "x": x, "y": y}), [-x])
+    with pytest.raises(ExecutionError):
+        evaluated(graph, {"c": np.array(True), "x": x, "y": y})

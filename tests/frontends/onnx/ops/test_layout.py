@@ -238,6 +238,16 @@ def test_a_batch_of_nothing_is_reshaped() -> None:
     assert op_names(graph)[-1] == "reshape"
 
 
+@pytest.mark.parametrize("shape", [(2, 3), (2, 0)])
+def test_a_size_that_the_operand_does_not_tell_is_computed(shape: tuple[int, int]) -> None:
+    text = """g (float[2, N] x, float[M, 4] y) => (float[?, ?] z) <int64[1] first = {0}, int64[1] second = {1}> {
+        sx = Shape (x)  n = Gather (sx, second)  sy = Shape (y)  m = Gather (sy, first)
+        s = Concat <axis = 0> (m, n)  z = Reshape <allowzero = 1> (x, s) }"""
+    graph = imported(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}'))
+    feeds = {"x": np.ones(shape, np.float32), "y": np.ones((2 if shape[1] else 5, 4), np.float32)}
+    compare(runtime_of(export_model(graph), feeds), evaluated(graph, feeds))
+
+
 @pytest.mark.parametrize("executor", ["eager", "ort", "graph"])
 @pytest.mark.parametrize("level", [0, 2])
 def test_expand_to_the_shape_of_another_where_a_size_is_one_only_at_run_time(executor: str, level: int) -> None:

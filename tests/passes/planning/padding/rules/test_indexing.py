@@ -79,6 +79,25 @@ def test_what_wraps_around_may_become_negative(op: str) -> None:
     unsafe(text, "an index may count from the end")
 
 
+@pytest.mark.parametrize("result", ["add(%c, %c)", "add(%c, %n)", "add(%n, %c)", "mul(%c, %c)", "mul(%c, %n)"])
+@pytest.mark.parametrize("most", [2**63 - 1, 2**62])
+def test_what_comes_near_the_greatest_integer_may_wrap_around(result: str, most: int) -> None:
+    size = "[R]" if "%n" in result else "[]"
+    unsafe(
+        f"""
+        graph @main(%x: f32[S, 4], %y: f32[R, 4]) {{
+          %c: i64[] = constant() {{value = dense<i64[]: {most}>}}
+          %n: i64[R] = arange() {{limit = R}}
+          %a: i64{size} = {result}
+          %z: i64[] = constant() {{value = dense<i64[]: 0>}}
+          %j: i64{size} = min(%a, %z)
+          %g: f32{size.replace("]", ", 4]") if "R" in size else "[4]"} = gather(%x, %j)
+          return %g
+        }}""",
+        "an index may count from the end",
+    )
+
+
 def test_an_index_into_the_dim_may_not_count_from_its_end() -> None:
     unsafe(
         """
