@@ -478,6 +478,7 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
     ),
     "GlobalMaxPool": _always("keeps or drops axes of what is no picture"),
     "LRN": _always("leaves out the last channels"),
+    "StringNormalizer": _always("drops accents and empty strings, and minds the case where it should not"),
     "BatchNormalization": _when(
         "has what it normalizes in its statistics before opset 14 said that it does not, and takes other channels",
         lambda s: s.opset < 14 or _has_other_channels(s),

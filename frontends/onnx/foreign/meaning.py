@@ -1,9 +1,9 @@
 """Foreign ONNX operators: how they run.
 
 Control flow and optionals are run here, over graphs, ZipMap, which onnx does not implement, and SequenceInsert,
-SplitToSequence, Slice and STFT, which it gets wrong; everything else by onnx's reference implementation, else by ONNX
-Runtime where that is there, and the other way around for `ai.onnx.ml`. Sequences are lists, maps are dicts, an empty
-optional is None and a full one its element, strings are arrays of objects.
+SplitToSequence, Slice, STFT and StringNormalizer, which it gets wrong; everything else by onnx's reference
+implementation, else by ONNX Runtime where that is there, and the other way around for `ai.onnx.ml`. Sequences are
+lists, maps are dicts, an empty optional is None and a full one its element, strings are arrays of objects.
 """
 
 from collections.abc import Callable, Sequence
@@ -172,6 +172,34 @@ def _chosen(node: Node, results: Sequence[Any]) -> list[Any]:
     return [results[place] for place, value in enumerate(results_in_place(node)) if value is not None]
 
 
+def _run_string_normalizer(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    """Strings of a vector [C] or [1, C] that are no stopwords: by themselves, or whatever their case.
+
+    onnx's implementation drops accents and empty strings, and minds the case where it should not. Letters change one
+    by one, as in ONNX Runtime.
+    """
+    x, attrs = operands[0], node.attrs
+    if x.ndim != 1 and not (x.ndim == _BOUNDS and len(x) == 1):
+        raise ExecutionError(f"StringNormalizer takes strings [C] or [1, C], not {list(x.shape)}")
+    action = attrs.get("case_change_action", "NONE")
+    is_sensitive = bool(attrs.get("is_case_sensitive", 0))
+
+    def compared(word: str) -> str:
+        return word if is_sensitive else _with_case(word, "LOWER" if action == "NONE" else action)
+
+    stopwords = {compared(word) for word in attrs.get("stopwords", ())}
+    kept = [_with_case(word, action) for word in x.reshape(-1).tolist() if compared(word) not in stopwords]
+    found = np.array(kept or [""], object)
+    return [found if x.ndim == 1 else found.reshape(1, -1)]
+
+
+def _with_case(word: str, action: str) -> str:
+    if action == "NONE":
+        return word
+    changed = (letter.lower() if action == "LOWER" else letter.upper() for letter in word)
+    return "".join(new if len(new) == 1 else old for new, old in zip(changed, word, strict=True))
+
+
 _OWN: dict[str, Callable[[Node, Sequence[Any]], Sequence[Any]]] = {
     "onnx.If": _run_if,
     "onnx.Loop": _run_loop,
@@ -182,6 +210,7 @@ _OWN: dict[str, Callable[[Node, Sequence[Any]], Sequence[Any]]] = {
     "onnx.Slice": _run_slice,
     "onnx.SplitToSequence": _run_split_to_sequence,
     "onnx.STFT": _run_stft,
+    "onnx.StringNormalizer": _run_string_normalizer,
     "ai.onnx.ml.ZipMap": _run_zip_map,
 }
 

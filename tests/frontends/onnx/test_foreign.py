@@ -134,6 +134,39 @@ def test_text_is_an_array_of_objects():
     assert c.tolist() == ["ab", "é"]
 
 
+@pytest.mark.parametrize(
+    ("attributes", "words", "expected"),
+    [
+        ('stopwords = ["a"]', ["a", "A", "the"], ["the"]),
+        ('stopwords = ["A", "THE"], case_change_action = "LOWER"', ["the", "Ab", ""], ["ab", ""]),
+        ('stopwords = ["a"], is_case_sensitive = 1', ["a", "A"], ["A"]),
+        (
+            'stopwords = ["a"], is_case_sensitive = 1, case_change_action = "UPPER"',
+            ["a", "A", "\u00e9"],
+            ["A", "\u00c9"],
+        ),
+        ('stopwords = ["a"]', ["A"], [""]),
+        ('case_change_action = "UPPER"', ["stra\u00dfe"], ["STRA\u00dfE"]),
+    ],
+)
+@pytest.mark.parametrize("shape", ["N", "1, N"])
+def test_stopwords_are_dropped_and_letters_changed(
+    attributes: str, words: list[str], expected: list[str], shape: str
+) -> None:
+    graph = graph_of(f"""<ir_version: 8, opset_import: ["": 17]>
+    agraph (string[{shape}] x) => (string[{shape.replace("N", "M")}] y) {{ y = StringNormalizer<{attributes}>(x) }}""")
+    given = np.array(words, object).reshape((1, -1) if shape != "N" else -1)
+    (found,) = run(graph, given)
+    assert found.tolist() == ([expected] if shape != "N" else expected)
+
+
+def test_stopwords_of_a_matrix_are_refused() -> None:
+    graph = graph_of("""<ir_version: 8, opset_import: ["": 17]>
+    agraph (string[] x) => (string[] y) { y = StringNormalizer(x) }""")
+    with pytest.raises(ExecutionError, match="StringNormalizer takes"):
+        run(graph, np.array([["a"], ["b"]], object))
+
+
 def test_text_in_constants():
     model = parsed("net (string[2] a) => (string[2] c) { c = StringConcat(a, end) }")
     model.graph.initializer.append(onnx.helper.make_tensor("end", onnx.TensorProto.STRING, [1], [b"!"]))
