@@ -358,6 +358,9 @@ def _count(graph: Graph) -> int:
 
 
 _NEGATIVE = re.compile(r"-\d.*")
+_RENAMED = {"merge-products": "merge-matmuls", "product-forms": "matmul-forms"}
+"""Passes by the names that they had."""
+
 _PASS = re.compile(r"\s*(?P<name>[a-z0-9-]+)\s*(?:\{(?P<options>[^}]*)\})?\s*")
 
 
@@ -383,7 +386,8 @@ def _parse_stage(text: str, known: dict[str, type[Pass]]) -> Iterator[Pass]:
             )
         name = found["name"]
         if name not in known:
-            raise UnsupportedError(f"there is no pass {name}", remedy=f"the passes: {', '.join(sorted(known))}")
+            remedy = f"it is called {_RENAMED[name]}" if name in _RENAMED else f"the passes: {', '.join(sorted(known))}"
+            raise UnsupportedError(f"there is no pass {name}", remedy=remedy)
         yield known[name].from_options(_parse_options(name, found["options"] or ""))
         position = found.end()
         if position == len(text):

@@ -101,12 +101,14 @@ def test_blanks_do_not_matter() -> None:
         ("fold-constants{limit}", "takes int, not ''"),
         ("fold-constants{limit=3", "expected a comma"),
         ("CSE", "cannot read the pipeline at 'CSE'"),
+        ("merge-products", "it is called merge-matmuls"),
     ],
 )
 def test_text_that_makes_no_sense(text: str, message: str) -> None:
-    with pytest.raises(UnsupportedError, match=message) as caught:
+    with pytest.raises(UnsupportedError) as caught:
         pipeline(text)
     assert caught.value.remedy
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
