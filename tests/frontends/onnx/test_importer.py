@@ -5,7 +5,8 @@ import onnx
 import pytest
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.importing import model_reader
-from capgraph.frontends.onnx.importing.importer import MAX_DEPTH, ValueScope, import_model
+from capgraph.frontends.onnx.importing.importer import import_model
+from capgraph.frontends.onnx.importing.value_scope import MAX_DEPTH, ValueScope
 from capgraph.ir.dims import SymDim, symbol
 from capgraph.ir.errors import CapgraphError, ModelError, UnsupportedError
 from capgraph.ir.evaluate import evaluate_graph
