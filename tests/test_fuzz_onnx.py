@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from capgraph.ir.errors import CapgraphError
 from onnx import defs, parser
 
 from tests.fuzz_onnx import main, outcome
+from tests.onnx_models import ways
 from tests.onnx_models.cases import HIGHEST, Case, drawn_case
 from tests.onnx_models.comparing import compared, peers_of
 from tests.onnx_models.draw import value_of
@@ -751,6 +753,23 @@ def test_what_branches_and_functions_are_given_is_known(text: str, count: int, j
     model = parser.parse_model(f'<ir_version: 8, opset_import: ["": 18, "local": 1]> found {text}')
     case = Case(0, model, [{"x": _ones(1, 2, 3), "s": _ones(count)}])
     assert "".join(sorted(peers_of(case).judges_of(0, 0))) == judges
+
+
+@pytest.mark.parametrize(("size", "kind"), [(0, "fine"), (3, "found")])
+def test_what_a_peer_gets_wrong_may_be_what_no_output_of_a_function_hangs_on(
+    size: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(data: bytes) -> None:
+        if b"kept" in data:
+            raise CapgraphError("refused")
+
+    text = """(float[1,3] x, float[2] z) => (float[?,?] y, float[?] w) { y = local.kept (x) w = Neg (z) }
+      <domain: "local", opset_import: ["": 18]> kept (x) => (y) {
+        n = Constant <value_ints = [2, %d]> () e = ConstantOfShape (n) s = SequenceConstruct (e, x)
+        c = ConcatFromSequence <axis = 0> (s) y = Neg (x) }"""
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["": 18, "local": 1]> found {text % size}')
+    monkeypatch.setattr(ways, "read", refuse)
+    assert compared(Case(0, model, [{"x": _ones(1, 3), "z": _ones(2)}]), ["read"]).kind == kind
 
 
 @pytest.mark.parametrize(("bias", "is_excused"), [("1, 1, 1, 1, 1", True), ("2, 1, 1, 1, 1", False)])

@@ -257,9 +257,10 @@ def _of_error(
     by = "O" if way in ways.TARGETS else "RO"
     if failing:
         judged = [theirs.parts[place] for place in set(failing) & set(theirs.judged(calls, by))]
-        # of an output alone ONNX Runtime may tell that the call is wrong, where the whole model needs what it lacks
+        # of an output alone ONNX Runtime may tell that the call is wrong, where the whole model needs what it lacks; it
+        # may get wrong what no output of a function hangs on
         is_judged = any(
-            way == "read" or not theirs_of_part.jumps(call)
+            theirs_of_part.judges_of_all(call).keys() & set(by) and (way == "read" or not theirs_of_part.jumps(call))
             for theirs_of_part in map(peers_of, judged)
             for call in set(calls) & set(theirs_of_part.calls)
         )

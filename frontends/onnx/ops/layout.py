@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ....ir.analysis import constraints
-from ....ir.dims import Dim, SymDim, Truth, compare, dim_max, dim_min, product, upper_bound
+from ....ir.dims import Dim, SymDim, Truth, compare, dim_max, dim_min, lower_bound, product, symbols, upper_bound
 from ....ir.dims.constraints import assume_different
 from ....ir.errors import ShapeError
 from ....ir.graph import Node, Value
@@ -190,8 +190,20 @@ def export_reshape(ctx: ExportContext, node: Node) -> None:
         return
     if ctx.opset < 14 and any(isinstance(dim, int) and dim == 0 for dim in shape):
         ctx.require_opset(14, "Reshape to a size of 0")
-    is_exact = True if ctx.opset >= 14 else None  # before, a computed size of 0 takes the operand's in its place
-    ctx.emit("Reshape", [x, ctx.dims_tensor(shape, x, *_before(x))], node.outputs, allowzero=is_exact)
+    if is_exact := ctx.opset >= 14 or None:
+        sizes = tuple(shape)
+    else:  # a computed size of 0 takes the operand's in its place
+        sizes = _with_one_open(x.shape, shape)
+    ctx.emit("Reshape", [x, ctx.dims_tensor(sizes, x, *_before(x))], node.outputs, allowzero=is_exact)
+
+
+def _with_one_open(operand: Sequence[Dim], shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    """`shape` with the size that is most likely what the others leave as -1, unless others may be 0 beside it."""
+    computed = [axis for axis, dim in enumerate(shape) if isinstance(dim, SymDim) and (lower_bound(dim) or 0) < 1]
+    if not computed or any(axis < len(operand) and operand[axis] == shape[axis] for axis in computed):
+        return tuple(shape)
+    left = max(computed, key=lambda axis: (len(symbols(shape[axis])), axis))  # a quotient has those of its divisors
+    return (*shape[:left], -1, *shape[left + 1 :])
 
 
 def _is_written_without_sizes(ctx: ExportContext, node: Node) -> bool:

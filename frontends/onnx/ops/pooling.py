@@ -8,6 +8,7 @@ import numpy as np
 from ....ir.dims import Dim, Truth, ceil_div, compare
 from ....ir.errors import UnsupportedError
 from ....ir.graph import Node, Value
+from ....ir.ops.nn.windows import pool_window_counts
 from ..context.export_context import ExportContext
 from ..context.import_context import ImportContext, NotNative
 from .rows import export_as, import_as
@@ -122,9 +123,13 @@ def _export_pool(op_type: str, *same: str, **renamed: str) -> Callable[[ExportCo
             return
         _require_windows(op_type, node)
         x = node.operands[0]
-        pads, sizes = attrs["pads"], x.shape[2:]
-        if ctx.opset < 22 and attrs["ceil_mode"]:
-            pads, sizes = _covered(node)
+        pads, sizes, ceil_mode = attrs["pads"], x.shape[2:], attrs["ceil_mode"]
+        if ctx.opset < 22 and ceil_mode and (covered := _covered(node)) != (pads, sizes):
+            rounded = _rounded_down(node)
+            if rounded == pads or (rounded and not attrs.get("count_include_pad")):  # which counts more pads
+                pads, ceil_mode = rounded, False
+            else:
+                pads, sizes = covered
             if not sizes or (len(node.outputs) > 1 and sizes != x.shape[2:]):  # indices count in all of the picture
                 ctx.require_opset(22, f"{op_type} that leaves out windows in the padding alone")
         padding = pool_padding(node) if pads == attrs["pads"] else {"pads": pads}
@@ -137,7 +142,7 @@ def _export_pool(op_type: str, *same: str, **renamed: str) -> Callable[[ExportCo
             kernel_shape=attrs["kernel"],
             strides=attrs["strides"],
             dilations=dilations,
-            ceil_mode=attrs["ceil_mode"] or None,
+            ceil_mode=ceil_mode or None,
             **padding,
             **{theirs: attrs[ours] for theirs, ours in names.items()},
         )
@@ -163,6 +168,25 @@ def _covered(node: Node) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
             return (), ()
         sizes[axis], pads[half + axis] = min(size, reach), max(reach - size, 0)
     return tuple(pads), tuple(sizes)
+
+
+def _rounded_down(node: Node) -> tuple[Dim, ...]:
+    """Pads with which there are as many windows without `ceil_mode`.
+
+    None where symbolic sizes do not tell them, or runtimes would not take them: pads are smaller than the kernel.
+    """
+    attrs, sizes = node.attrs, node.operands[0].shape[2:]
+    pads, half = list(attrs["pads"]), len(sizes)
+    plain = pool_window_counts(sizes, attrs["kernel"], attrs["strides"], pads, attrs["dilations"])
+    for axis, (size, found, count) in enumerate(zip(sizes, plain, node.outputs[0].shape[2:], strict=True)):
+        if compare(found, count) is Truth.YES:
+            continue
+        width = attrs["dilations"][axis] * (attrs["kernel"][axis] - 1) + 1
+        missing = (count - 1) * attrs["strides"][axis] + width - pads[axis] - size
+        if not isinstance(missing, int) or missing >= attrs["kernel"][axis]:
+            return ()
+        pads[half + axis] = max(missing, 0)
+    return tuple(pads)
 
 
 def _cut(ctx: ExportContext, x: Value, sizes: Sequence[Dim]) -> str:

@@ -248,6 +248,20 @@ def test_a_size_that_the_operand_does_not_tell_is_computed(shape: tuple[int, int
     compare(runtime_of(export_model(graph), feeds), evaluated(graph, feeds))
 
 
+@pytest.mark.parametrize("order", ["m, rest", "rest, m"])
+@pytest.mark.parametrize("rows", [2, 0])
+@pytest.mark.parametrize("opset", [7, 13, 14])
+def test_what_other_sizes_leave_may_be_nothing(opset: int, rows: int, order: str) -> None:
+    text = """g (float[3, N, 4] x, float[M] y) => (float[?, ?, ?] z) {
+        m = Shape (y)  four = Constant <value = int64[1] {4}> ()  rest = Constant <value = int64[1] {-1}> ()
+        s = Concat <axis = 0> (four, %s)  z = Reshape (x, s) }"""
+    graph = imported(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]> {text % order}'))
+    written = export_model(graph, keep_versions=True)
+    assert written.opset_import[0].version == opset
+    feeds = {"x": np.ones((3, rows, 4), np.float32), "y": np.ones(2, np.float32)}
+    compare(runtime_of(written, feeds), evaluated(graph, feeds))
+
+
 @pytest.mark.parametrize("executor", ["eager", "ort", "graph"])
 @pytest.mark.parametrize("level", [0, 2])
 def test_expand_to_the_shape_of_another_where_a_size_is_one_only_at_run_time(executor: str, level: int) -> None:

@@ -4,6 +4,7 @@ import itertools
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.ir.builder import Builder
@@ -67,13 +68,30 @@ def test_windows_in_the_padding_alone_are_left_out_at_old_opsets(
         compare(runtime_of(written, feeds_of(x)), evaluated(graph, feeds_of(x)))
 
 
-def test_indices_of_a_picture_that_would_be_cut_need_a_newer_opset() -> None:
-    x = random(3, 1, 2, 3, 3)
-    attrs = {"kernel_shape": [2, 2], "ceil_mode": 1, "strides": [3, 1]}
-    graph = imported(model_of(Case("MaxPool", 12, (x,), (), attrs, outputs=2)))
+@pytest.mark.parametrize("strides", [[3, 1], [3, 2], [2, 3]], ids=str)
+@pytest.mark.parametrize("pads", [[0, 0, 0, 0], [1, 0, 1, 0], [0, 1, 0, 0]], ids=str)
+@pytest.mark.parametrize("order", [0, 1])
+def test_indices_where_windows_are_left_out_count_in_all_of_the_picture(
+    strides: list[int], pads: list[int], order: int
+) -> None:
+    attrs = {"kernel_shape": [2, 2], "ceil_mode": 1, "strides": strides, "pads": pads, "storage_order": order}
+    for rows, columns in itertools.product(range(2, 6), repeat=2):
+        x = random(3, 2, 2, rows, columns)
+        graph = imported(model_of(Case("MaxPool", 12, (x,), (), attrs, outputs=2)))
+        written = export_model(graph, keep_versions=True)
+        assert written.opset_import[0].version == 12
+        compare(runtime_of(written, feeds_of(x)), evaluated(graph, feeds_of(x)))
+
+
+def test_windows_are_left_out_beside_symbolic_sizes() -> None:
+    text = """g (float[1, 2, N, M, 2] x) => (float[?, ?, ?, ?, ?] y, int64[?, ?, ?, ?, ?] i) {
+      y, i = MaxPool <kernel_shape = [2, 2, 1], strides = [2, 1, 3], pads = [1, 0, 0, 1, 0, 0], ceil_mode = 1> (x) }"""
+    graph = imported(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}'))
     written = export_model(graph, keep_versions=True)
-    assert written.opset_import[0].version == 22
-    compare(runtime_of(written, feeds_of(x)), evaluated(graph, feeds_of(x)))
+    assert written.opset_import[0].version == 17
+    for rows, columns in itertools.product(range(1, 5), range(2, 4)):
+        feeds = {"x": random(3, 1, 2, rows, columns, 2)}
+        compare(runtime_of(written, feeds), evaluated(graph, feeds))
 
 
 def test_a_global_pool_of_another_norm() -> None:
