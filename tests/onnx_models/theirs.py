@@ -463,6 +463,7 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
         "adds the numbers themselves, not their magnitudes", lambda s: s.attributes.get("p", 2) == 1
     ),
     "RMSNormalization": _when("takes scales that are larger than the operand", _has_larger_scale),
+    "PRelu": _when("takes slopes that are larger than the operand", _has_larger_scale),
     "TopK": _when(
         "finds fewer elements than it is to give",
         lambda s: s.has(1) and s.may(lambda x, k: k.reshape(-1)[0] > x.shape[s.attributes.get("axis", -1)], 0, 1),
@@ -774,6 +775,7 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
         ("Cast", "CastLike"),
         _when("writes 0 and 1 for False and True", lambda s: _writes_strings(s, lambda x: x.dtype == np.bool_)),
     ),
+    "PRelu": _when("takes slopes that are larger than the operand", _has_larger_scale),
     "Gemm": _when("leaves beta out where nothing is summed", lambda s: s.may(lambda x: not x.size, 0)),
     "MatMul": _multiplies_nothing(0, 1),
     "Loop": _when("gives the strings of the first round alone", _scans_strings),
