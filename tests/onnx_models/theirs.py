@@ -217,6 +217,12 @@ def _sticks_out(seen: Seen) -> bool:
     return seen.may(holds, 0) if "kernel_shape" in given else seen.may(holds, 0, place)
 
 
+def _has_other_kernel(seen: Seen) -> bool:
+    """Whether the weights of a convolution are not of the shape that `kernel_shape` says."""
+    stated, place = seen.attributes.get("kernel_shape"), 3 if seen.node.op_type == "QLinearConv" else 1
+    return bool(stated) and seen.may(lambda weights: weights.shape[2:] != tuple(stated), place)
+
+
 def _is_padded_up(seen: Seen) -> bool:
     """Whether the last window of a pool that is rounded up ends two elements or more behind the padding."""
     given = seen.attributes
@@ -490,9 +496,11 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
     ),
     "MaxUnpool": _when("counts indices in the shape of the kernel, not of what was pooled", lambda s: s.has(2)),
     "ConvTranspose": _when(
-        "adds the bias of the first group to each, takes one of other channels, and finds no pads from output_shape",
+        "adds the bias of the first group to each, takes one of other channels and weights of other shapes than "
+        "kernel_shape, and finds no pads from output_shape",
         lambda s: (
             _ignores_output_shape(s)
+            or _has_other_kernel(s)
             or (s.has(2) and (s.attributes.get("group", 1) > 1 or s.may(lambda w, c: w.shape[1] != len(c), 1, 2)))
         ),
     ),
@@ -518,7 +526,14 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
     ),
     "CenterCropPad": _when("pads strings with the number 0", _pads_strings),
     "Pad": _when("pads strings with the number 0", _pads_strings),
-    **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), _when(_WIDE, _sticks_out)),
+    **dict.fromkeys(
+        ("Conv", "ConvInteger", "QLinearConv"),
+        _when(
+            f"{_WIDE}, and weights of other shapes than kernel_shape",
+            lambda s: _sticks_out(s) or _has_other_kernel(s),
+        ),
+    ),
+    "DeformConv": _when("takes weights of other shapes than kernel_shape", _has_other_kernel),
     "MaxPool": _when(
         f"{_WIDE}, rounds the sizes of SAME down, counts indices within a channel, and takes pads for others",
         lambda s: (
