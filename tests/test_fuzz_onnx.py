@@ -614,6 +614,19 @@ def test_cubic_weights_are_those_of_floats(off: float) -> None:
     assert is_rounding(case, case.calls[0], [expected], [expected + off]) is (off < 1e-4)
 
 
+@pytest.mark.parametrize(("off", "is_excused"), [(1e-6, True), (1e-3, False)])
+def test_places_of_doubles_are_those_of_floats(off: float, is_excused: bool) -> None:
+    text = """(double[1,1,1,4] x, double[1,1,1,2] g) => (double[?,?,?,?] y) {
+      y = GridSample <mode = "cubic", padding_mode = "border"> (x, g)
+    }"""
+    x, grid = np.array([1.5, -2, 3, 0.25]).reshape(1, 1, 1, 4), np.array([0.3, 1.7]).reshape(1, 1, 1, 2)
+    case = _case(text, {"x": x, "g": grid}, 20)
+    assert set(peers_of(case).judges[0, 0]) == {"R"}
+    assert compared(case).kind == "fine"
+    expected = peers_of(case).accepted(0)[0][0]
+    assert is_rounding(case, case.calls[0], [expected], [expected + off]) is is_excused
+
+
 @pytest.mark.parametrize(("rows", "judges"), [(0, "R"), (1, "RO")])
 def test_runtime_is_no_judge_of_a_kernel_without_elements(rows: int, judges: str) -> None:
     kernel = np.ones((1, 1, rows, 2), np.uint8)
@@ -636,6 +649,14 @@ def test_runtime_is_no_judge_of_a_past_of_other_lengths(size: int, judges: str) 
     inputs = {"q": (2, 2, 2, 1), "k": (2, 1, 1, 1), "p": (2, 1, size, size)}
     theirs = peers_of(_case(text, {name: np.ones(shape) for name, shape in inputs.items()}, 24))
     assert "".join(theirs.judges[0, 0].keys() - {"R"}) == judges
+
+
+@pytest.mark.parametrize(("heads", "judges"), [(2, "OR"), (1, "")])
+def test_runtime_is_no_judge_of_fewer_values_than_keys(heads: int, judges: str) -> None:
+    text = "(double[1,4,3,2] q, double[1,2,2,2] k, double[1,H,2,2] v) => (double[?,?,?,?] y) {y = Attention (q, k, v)}"
+    inputs = {"q": _ones(1, 4, 3, 2), "k": _ones(1, 2, 2, 2), "v": _ones(1, heads, 2, 2)}
+    case = _case(text, {name: each.astype(np.float64) for name, each in inputs.items()}, 24)
+    assert "".join(sorted(peers_of(case).judges_of(0, 0))) == judges
 
 
 @pytest.mark.parametrize(("most", "is_told"), [(2**62, True), (3, False)])

@@ -634,6 +634,11 @@ def _lacks_kernel_of_heads(seen: Seen) -> bool:
     return seen.may(lambda q, k: q.shape[-1] * (heads[1] if q.ndim == 3 else 1) != k.shape[-1] * heads[0], 0, 1)
 
 
+def _has_other_values(seen: Seen) -> bool:
+    """Whether there are not as many values as keys, in heads or along the sequence."""
+    return seen.may(lambda k, v: k.shape[:-1] != v.shape[:-1], 1, 2)
+
+
 def _has_other_past(seen: Seen) -> bool:
     """Whether earlier keys or values are of other lengths than those that come."""
     heads = seen.attributes.get("kv_num_heads", 1)
@@ -748,11 +753,8 @@ def _scans_strings(seen: Seen) -> bool:
 
 _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
     "GridSample": _when(
-        "clamps the place, not each of the sixteen neighbors",
-        lambda s: (
-            s.attributes.get("mode") in (b"bicubic", b"cubic")
-            and s.attributes.get("padding_mode", b"zeros") != b"zeros"
-        ),
+        "clamps each of the sixteen neighbors, not the place, which the standard takes from the border",
+        lambda s: s.attributes.get("mode") in (b"bicubic", b"cubic") and s.attributes.get("padding_mode") == b"border",
     ),
     "ConvTranspose": _when(
         "cuts no borders off where a stride is wider than the kernel",
@@ -841,8 +843,8 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
         lambda s: "delimiter" in s.attributes and s.may(lambda x: "" in x.ravel().tolist(), 0),
     ),
     "Attention": _when(
-        "takes queries, keys and what went before of different lengths",
-        lambda s: _lacks_kernel_of_heads(s) or _has_other_past(s),
+        "takes queries, keys and what went before of different lengths, and other values than keys",
+        lambda s: _lacks_kernel_of_heads(s) or _has_other_past(s) or _has_other_values(s),
     ),
     "ConvInteger": _saturates(1, 0),
     "MatMulInteger": _product(0, 1),
