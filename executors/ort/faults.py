@@ -239,6 +239,7 @@ _FAULTS: dict[str, Callable[[Node], str]] = {
     "non_zero": _scalar,
     "onnx.MaxUnpool": _unpooled,
     "onnx.Resize": _resized,
+    "onnx.Upsample": _resized,
     "onnx.Gather": _string_rows,  # foreign, where only running tells how many axes there are
     "onnx.DFT": _inexact,  # foreign, where only running tells the axis or the step
     "onnx.STFT": _inexact,

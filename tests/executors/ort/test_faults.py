@@ -36,6 +36,7 @@ STFT = "%y: f32[1, 10, 5, 2] = stft(%x, _) {frame_step = 9, frame_length = 9} re
         ("graph @main(%x: f32[5, 1], %a: i64[]) { %y: f32[5, 2] = onnx.DFT(%x, _, %a) return %y }", "half of the"),
         ("graph @main(%x: string[*], %i: i64[2]) { %y: string[*] = onnx.Gather(%x, %i) return %y }", "first string"),
         ("graph @main(%x: f32[*], %i: i64[2]) { %y: f32[*] = onnx.Gather(%x, %i) return %y }", ""),
+        ("graph @main(%x: f32[*], %s: f32[2]) { %y: f32[*] = onnx.Upsample(%x, %s) return %y }", "rounded sizes"),
         ("graph @main(%x: f32[*], %s: f32[2]) { %y: f32[*] = onnx.Resize(%x, _, %s) return %y }", "rounded sizes"),
         ("graph @main(%x: f32[5, 1], %a: i64[]) { %y: f32[5, 2] = onnx.Else(%x, _, %a) return %y }", ""),
         (
