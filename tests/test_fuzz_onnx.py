@@ -538,6 +538,7 @@ _ASKED = """(float[1,1,5] x) => (float[?,?,?] y) <float[1,1,2] w = {1, 10}> {
   y = ConvTranspose <output_shape = [5], %s> (x, w)
 }"""
 _TRAINED = "(float[2,1] x, float[1] s) => (float[?,?] y) { y = BatchNormalization (x, s, s, s, s) }"
+_LARGER = '(float[1,2] x) => (float[?,?] y) <float[2] s = {1, %g}> { y = Upsample <mode = "linear"> (x, s) }'
 _STATED = "(float[1,1,3] x, float[1,1,N] w) => (float[?,?,?] y) { y = Conv <kernel_shape = [2]> (x, w) }"
 _SLOPES = "(float[N,3] x, float[K,3] s) => (float[?,?] y) { y = PRelu (x, s) }"
 _KERNEL = """(uint8[1,1,2,2] x, uint8[1,1,K,2] w) => (uint8[?,?,?,?] y) <float s = {1}, uint8 z = {0}> {
@@ -583,6 +584,8 @@ def test_who_is_a_judge_of_numbers(text: str, opset: int, inputs: dict[str, Any]
         (_ASKED % 'auto_pad = "SAME_LOWER"', 8, {"x": _ones(1, 1, 5)}, "R"),
         (_ASKED % "pads = [1, 0]", 8, {"x": _ones(1, 1, 5)}, "RO"),
         (_ASKED % "pads = [0, 1]", 8, {"x": _ones(1, 1, 5)}, "O"),
+        (_LARGER % 1.5, 9, {"x": _ones(1, 2)}, "O"),
+        (_LARGER % 1.4, 9, {"x": _ones(1, 2)}, ""),
         (_STATED, 17, {"x": _ones(1, 1, 3), "w": _ones(1, 1, 2)}, "RO"),
         (_STATED, 17, {"x": _ones(1, 1, 3), "w": _ones(1, 1, 1)}, ""),
         (_SLOPES, 16, {"x": _ones(2, 3), "s": _ones(1, 3)}, "RO"),

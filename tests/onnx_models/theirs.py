@@ -420,7 +420,7 @@ def _begins_before(seen: Seen) -> bool:
 def _lengths(seen: Seen) -> list[tuple[int, float, int]]:
     """Of each axis of a Resize its size, what the scale makes of it, and the size that this is rounded to."""
     x, y, sizes = seen.content(0), seen.result(), seen.content(3)
-    scales = seen.content(1 if seen.opset < 11 else 2)
+    scales = seen.attributes.get("scales", seen.content(1 if seen.opset < 11 else 2))
     if x is None or y is None or (scales is None and sizes is None):
         return []
     axes = [axis % x.ndim for axis in seen.attributes.get("axes", range(x.ndim))]
@@ -764,6 +764,7 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
         "goes by the rounded size, and passes over the region along an axis whose size stays",
         lambda s: _goes_by_size(s) or _crops_what_stays(s),
     ),
+    "Upsample": _when("passes over a scale that leaves a size as it is", _goes_by_size),
     "GatherND": _when("passes over indices into nothing, and over batches of other sizes", _gathers_elsewhere),
     **dict.fromkeys(("ArgMax", "ArgMin"), _when("finds a place in nothing", lambda s: s.may(lambda x: not x.size, 0))),
     "MaxUnpool": _when("takes indices for those of the shape that is asked for", lambda s: s.has(2)),
