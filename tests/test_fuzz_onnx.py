@@ -540,6 +540,9 @@ _ASKED = """(float[1,1,5] x) => (float[?,?,?] y) <float[1,1,2] w = {1, 10}> {
   y = ConvTranspose <output_shape = [5], %s> (x, w)
 }"""
 _TRAINED = "(float[2,1] x, float[1] s) => (float[?,?] y) { y = BatchNormalization (x, s, s, s, s) }"
+_LARGER = '(float[1,2] x) => (float[?,?] y) <float[2] s = {1, %g}> { y = Upsample <mode = "linear"> (x, s) }'
+_STATED = "(float[1,1,3] x, float[1,1,N] w) => (float[?,?,?] y) { y = Conv <kernel_shape = [2]> (x, w) }"
+_SLOPES = "(float[N,3] x, float[K,3] s) => (float[?,?] y) { y = PRelu (x, s) }"
 _KERNEL = """(uint8[1,1,2,2] x, uint8[1,1,K,2] w) => (uint8[?,?,?,?] y) <float s = {1}, uint8 z = {0}> {
   y = QLinearConv <pads = [1, 0, 0, 0]> (x, s, z, w, s, z, s, z)
 }"""
@@ -583,6 +586,12 @@ def test_who_is_a_judge_of_numbers(text: str, opset: int, inputs: dict[str, Any]
         (_ASKED % 'auto_pad = "SAME_LOWER"', 8, {"x": _ones(1, 1, 5)}, "R"),
         (_ASKED % "pads = [1, 0]", 8, {"x": _ones(1, 1, 5)}, "RO"),
         (_ASKED % "pads = [0, 1]", 8, {"x": _ones(1, 1, 5)}, "O"),
+        (_LARGER % 1.5, 9, {"x": _ones(1, 2)}, "O"),
+        (_LARGER % 1.4, 9, {"x": _ones(1, 2)}, ""),
+        (_STATED, 17, {"x": _ones(1, 1, 3), "w": _ones(1, 1, 2)}, "RO"),
+        (_STATED, 17, {"x": _ones(1, 1, 3), "w": _ones(1, 1, 1)}, ""),
+        (_SLOPES, 16, {"x": _ones(2, 3), "s": _ones(1, 3)}, "RO"),
+        (_SLOPES, 16, {"x": _ones(1, 3), "s": _ones(2, 3)}, ""),
     ],
 )
 def test_who_is_a_judge_of_sizes(text: str, opset: int, inputs: dict[str, Any], judges: str) -> None:
@@ -610,6 +619,19 @@ def test_cubic_weights_are_those_of_floats(off: float) -> None:
     assert is_rounding(case, case.calls[0], [expected], [expected + off]) is (off < 1e-4)
 
 
+@pytest.mark.parametrize(("off", "is_excused"), [(1e-6, True), (1e-3, False)])
+def test_places_of_doubles_are_those_of_floats(off: float, is_excused: bool) -> None:
+    text = """(double[1,1,1,4] x, double[1,1,1,2] g) => (double[?,?,?,?] y) {
+      y = GridSample <mode = "cubic", padding_mode = "border"> (x, g)
+    }"""
+    x, grid = np.array([1.5, -2, 3, 0.25]).reshape(1, 1, 1, 4), np.array([0.3, 1.7]).reshape(1, 1, 1, 2)
+    case = _case(text, {"x": x, "g": grid}, 20)
+    assert set(peers_of(case).judges[0, 0]) == {"R"}
+    assert compared(case).kind == "fine"
+    expected = peers_of(case).accepted(0)[0][0]
+    assert is_rounding(case, case.calls[0], [expected], [expected + off]) is is_excused
+
+
 @pytest.mark.parametrize(("rows", "judges"), [(0, "R"), (1, "RO")])
 def test_runtime_is_no_judge_of_a_kernel_without_elements(rows: int, judges: str) -> None:
     kernel = np.ones((1, 1, rows, 2), np.uint8)
@@ -632,6 +654,14 @@ def test_runtime_is_no_judge_of_a_past_of_other_lengths(size: int, judges: str) 
     inputs = {"q": (2, 2, 2, 1), "k": (2, 1, 1, 1), "p": (2, 1, size, size)}
     theirs = peers_of(_case(text, {name: np.ones(shape) for name, shape in inputs.items()}, 24))
     assert "".join(theirs.judges[0, 0].keys() - {"R"}) == judges
+
+
+@pytest.mark.parametrize(("heads", "judges"), [(2, "OR"), (1, "")])
+def test_runtime_is_no_judge_of_fewer_values_than_keys(heads: int, judges: str) -> None:
+    text = "(double[1,4,3,2] q, double[1,2,2,2] k, double[1,H,2,2] v) => (double[?,?,?,?] y) {y = Attention (q, k, v)}"
+    inputs = {"q": _ones(1, 4, 3, 2), "k": _ones(1, 2, 2, 2), "v": _ones(1, heads, 2, 2)}
+    case = _case(text, {name: each.astype(np.float64) for name, each in inputs.items()}, 24)
+    assert "".join(sorted(peers_of(case).judges_of(0, 0))) == judges
 
 
 @pytest.mark.parametrize(("most", "is_told"), [(2**62, True), (3, False)])

@@ -207,14 +207,19 @@ def _inexact(_node: Node) -> str:
 
 
 def _clamped_place(node: Node) -> str:
-    """A place outside is clamped before its sixteen neighbors are found, not each of them."""
+    """Each of the sixteen neighbors is clamped, not the place outside before they are found."""
     is_wrong = node.attrs["mode"] == "cubic" and node.attrs["padding"] == "border"
-    return "ONNX Runtime moves places outside before it looks for their neighbors" if is_wrong else ""
+    return "ONNX Runtime moves the neighbors of places outside to the border, not the places" if is_wrong else ""
 
 
 def _unpooled(node: Node) -> str:
     is_given = node.op.is_foreign or node.attrs["sizes"] is not None  # foreign where only running tells the sizes
     return "ONNX Runtime counts the indices in the sizes that are given, not in those of the pool" if is_given else ""
+
+
+def _resized(_node: Node) -> str:
+    """Foreign where only running tells how many axes there are."""
+    return "ONNX Runtime goes by rounded sizes where only running tells the sizes of a resize"
 
 
 _FAULTS: dict[str, Callable[[Node], str]] = {
@@ -233,6 +238,8 @@ _FAULTS: dict[str, Callable[[Node], str]] = {
     "max_unpool": _unpooled,
     "non_zero": _scalar,
     "onnx.MaxUnpool": _unpooled,
+    "onnx.Resize": _resized,
+    "onnx.Upsample": _resized,
     "onnx.Gather": _string_rows,  # foreign, where only running tells how many axes there are
     "onnx.DFT": _inexact,  # foreign, where only running tells the axis or the step
     "onnx.STFT": _inexact,

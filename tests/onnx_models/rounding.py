@@ -34,12 +34,14 @@ _STATES = (5, 6)
 """In ONNX Runtime's recurrences tanh is up to 1 + 5e-7, and a gate that is to be closed lets as much of a state in."""
 OPERANDS = {
     "BatchNormalization": (0, 0.0),
+    "GridSample": (1, 2e-7),
     "GroupNormalization": (0, 0.0),
     "MeanVarianceNormalization": (0, 0.0),
     "Resize": (1, 2e-7),
 }
 """Operands that are a little off, too, by a part and by a number. Peers take the square of a mean off a mean of squares
-or fold a mean into the bias; a region places elements, which a rounding moves to a neighbor or out of it."""
+or fold a mean into the bias; a region places elements, which a rounding moves to a neighbor or out of it; the
+reference has the places of a grid in f32, those of doubles too."""
 TRANSFORMS = {"DFT", "STFT"}
 """Sums of which a part cancels whole: what is 0 by symmetry is a rounding of the largest."""
 _POLE = 1e5

@@ -217,6 +217,12 @@ def _sticks_out(seen: Seen) -> bool:
     return seen.may(holds, 0) if "kernel_shape" in given else seen.may(holds, 0, place)
 
 
+def _has_other_kernel(seen: Seen) -> bool:
+    """Whether the weights of a convolution are not of the shape that `kernel_shape` says."""
+    stated, place = seen.attributes.get("kernel_shape"), 3 if seen.node.op_type == "QLinearConv" else 1
+    return bool(stated) and seen.may(lambda weights: weights.shape[2:] != tuple(stated), place)
+
+
 def _is_padded_up(seen: Seen) -> bool:
     """Whether the last window of a pool that is rounded up ends two elements or more behind the padding."""
     given = seen.attributes
@@ -414,7 +420,7 @@ def _begins_before(seen: Seen) -> bool:
 def _lengths(seen: Seen) -> list[tuple[int, float, int]]:
     """Of each axis of a Resize its size, what the scale makes of it, and the size that this is rounded to."""
     x, y, sizes = seen.content(0), seen.result(), seen.content(3)
-    scales = seen.content(1 if seen.opset < 11 else 2)
+    scales = seen.attributes.get("scales", seen.content(1 if seen.opset < 11 else 2))
     if x is None or y is None or (scales is None and sizes is None):
         return []
     axes = [axis % x.ndim for axis in seen.attributes.get("axes", range(x.ndim))]
@@ -463,6 +469,7 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
         "adds the numbers themselves, not their magnitudes", lambda s: s.attributes.get("p", 2) == 1
     ),
     "RMSNormalization": _when("takes scales that are larger than the operand", _has_larger_scale),
+    "PRelu": _when("takes slopes that are larger than the operand", _has_larger_scale),
     "TopK": _when(
         "finds fewer elements than it is to give",
         lambda s: s.has(1) and s.may(lambda x, k: k.reshape(-1)[0] > x.shape[s.attributes.get("axis", -1)], 0, 1),
@@ -490,9 +497,11 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
     ),
     "MaxUnpool": _when("counts indices in the shape of the kernel, not of what was pooled", lambda s: s.has(2)),
     "ConvTranspose": _when(
-        "adds the bias of the first group to each, takes one of other channels, and finds no pads from output_shape",
+        "adds the bias of the first group to each, takes one of other channels and weights of other shapes than "
+        "kernel_shape, and finds no pads from output_shape",
         lambda s: (
             _ignores_output_shape(s)
+            or _has_other_kernel(s)
             or (s.has(2) and (s.attributes.get("group", 1) > 1 or s.may(lambda w, c: w.shape[1] != len(c), 1, 2)))
         ),
     ),
@@ -518,7 +527,14 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
     ),
     "CenterCropPad": _when("pads strings with the number 0", _pads_strings),
     "Pad": _when("pads strings with the number 0", _pads_strings),
-    **dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), _when(_WIDE, _sticks_out)),
+    **dict.fromkeys(
+        ("Conv", "ConvInteger", "QLinearConv"),
+        _when(
+            f"{_WIDE}, and weights of other shapes than kernel_shape",
+            lambda s: _sticks_out(s) or _has_other_kernel(s),
+        ),
+    ),
+    "DeformConv": _when("takes weights of other shapes than kernel_shape", _has_other_kernel),
     "MaxPool": _when(
         f"{_WIDE}, rounds the sizes of SAME down, counts indices within a channel, and takes pads for others",
         lambda s: (
@@ -617,6 +633,11 @@ def _lacks_kernel_of_heads(seen: Seen) -> bool:
     """Whether queries and keys are of different lengths."""
     heads = (seen.attributes.get("q_num_heads", 1), seen.attributes.get("kv_num_heads", 1))
     return seen.may(lambda q, k: q.shape[-1] * (heads[1] if q.ndim == 3 else 1) != k.shape[-1] * heads[0], 0, 1)
+
+
+def _has_other_values(seen: Seen) -> bool:
+    """Whether there are not as many values as keys, in heads or along the sequence."""
+    return seen.may(lambda k, v: k.shape[:-1] != v.shape[:-1], 1, 2)
 
 
 def _has_other_past(seen: Seen) -> bool:
@@ -733,11 +754,8 @@ def _scans_strings(seen: Seen) -> bool:
 
 _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
     "GridSample": _when(
-        "clamps the place, not each of the sixteen neighbors",
-        lambda s: (
-            s.attributes.get("mode") in (b"bicubic", b"cubic")
-            and s.attributes.get("padding_mode", b"zeros") != b"zeros"
-        ),
+        "clamps each of the sixteen neighbors, not the place, which the standard takes from the border",
+        lambda s: s.attributes.get("mode") in (b"bicubic", b"cubic") and s.attributes.get("padding_mode") == b"border",
     ),
     "ConvTranspose": _when(
         "cuts no borders off where a stride is wider than the kernel",
@@ -747,6 +765,7 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
         "goes by the rounded size, and passes over the region along an axis whose size stays",
         lambda s: _goes_by_size(s) or _crops_what_stays(s),
     ),
+    "Upsample": _when("passes over a scale that leaves a size as it is", _goes_by_size),
     "GatherND": _when("passes over indices into nothing, and over batches of other sizes", _gathers_elsewhere),
     **dict.fromkeys(("ArgMax", "ArgMin"), _when("finds a place in nothing", lambda s: s.may(lambda x: not x.size, 0))),
     "MaxUnpool": _when("takes indices for those of the shape that is asked for", lambda s: s.has(2)),
@@ -775,6 +794,7 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
         ("Cast", "CastLike"),
         _when("writes 0 and 1 for False and True", lambda s: _writes_strings(s, lambda x: x.dtype == np.bool_)),
     ),
+    "PRelu": _when("takes slopes that are larger than the operand", _has_larger_scale),
     "Gemm": _when("leaves beta out where nothing is summed", lambda s: s.may(lambda x: not x.size, 0)),
     "MatMul": _multiplies_nothing(0, 1),
     "Loop": _when("gives the strings of the first round alone", _scans_strings),
@@ -825,8 +845,8 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
         lambda s: "delimiter" in s.attributes and s.may(lambda x: "" in x.ravel().tolist(), 0),
     ),
     "Attention": _when(
-        "takes queries, keys and what went before of different lengths",
-        lambda s: _lacks_kernel_of_heads(s) or _has_other_past(s),
+        "takes queries, keys and what went before of different lengths, and other values than keys",
+        lambda s: _lacks_kernel_of_heads(s) or _has_other_past(s) or _has_other_values(s),
     ),
     "ConvInteger": _saturates(1, 0),
     "MatMulInteger": _product(0, 1),

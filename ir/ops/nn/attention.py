@@ -9,7 +9,7 @@ from ...attrs import Attribute, AttrKind, Attrs
 from ...constant import Array
 from ...dims import Dim, Truth, compare, product
 from ...dims.constraints import require_equal
-from ...errors import ShapeError, TypeRuleError
+from ...errors import ExecutionError, ShapeError, TypeRuleError
 from ...op import BOOLS, FLOATS, I64, INDICES, Op, flops_per_element, op
 from ...types import DType, TensorType, Type
 from ..elementwise import is_small_float
@@ -94,6 +94,8 @@ def attention(  # noqa: PLR0913  # the operator's
     sees no key gives zeros, and NaN with `nan_rows`, as the softmax alone does. Keys that a query does not see do not
     count, whatever their score.
     """
+    if q.ndim == 4 and k.shape[1] != v.shape[1]:
+        raise ExecutionError(f"k and v must have as many heads, but have {k.shape[1]} and {v.shape[1]}")
     if q.ndim == 4:
         return _attention_by_head(q, k, v, mask, kv_lengths, causal, scale, softcap, nan_rows)
     by_head = (_by_head(q, heads), _by_head(k, kv_heads), _by_head(v, kv_heads))

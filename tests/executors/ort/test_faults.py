@@ -36,6 +36,8 @@ STFT = "%y: f32[1, 10, 5, 2] = stft(%x, _) {frame_step = 9, frame_length = 9} re
         ("graph @main(%x: f32[5, 1], %a: i64[]) { %y: f32[5, 2] = onnx.DFT(%x, _, %a) return %y }", "half of the"),
         ("graph @main(%x: string[*], %i: i64[2]) { %y: string[*] = onnx.Gather(%x, %i) return %y }", "first string"),
         ("graph @main(%x: f32[*], %i: i64[2]) { %y: f32[*] = onnx.Gather(%x, %i) return %y }", ""),
+        ("graph @main(%x: f32[*], %s: f32[2]) { %y: f32[*] = onnx.Upsample(%x, %s) return %y }", "rounded sizes"),
+        ("graph @main(%x: f32[*], %s: f32[2]) { %y: f32[*] = onnx.Resize(%x, _, %s) return %y }", "rounded sizes"),
         ("graph @main(%x: f32[5, 1], %a: i64[]) { %y: f32[5, 2] = onnx.Else(%x, _, %a) return %y }", ""),
         (
             "graph @main(%x: f32[1, 1, 2], %i: i64[1, 1, 2], %s: i64[3]) { "
@@ -350,7 +352,7 @@ def test_aligned_corners(mode: str, size: int, scale: float, fault: str) -> None
 
 
 @pytest.mark.parametrize("padding", ["border", "reflection"])
-def test_neighbors_of_places_outside_are_padded_one_by_one(padding: str) -> None:
+def test_places_outside_are_moved_to_the_border_before_their_neighbors_are_found(padding: str) -> None:
     attrs = f'{{mode = "cubic", padding = "{padding}"}}'
     graph = parse(
         "graph @main(%x: f32[1, 1, 4, 4], %g: f32[1, 1, 5, 2]) { "

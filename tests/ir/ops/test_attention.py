@@ -8,6 +8,7 @@ import pytest
 from capgraph.ir.dims import evaluate, symbol
 from capgraph.ir.errors import CapgraphError
 from capgraph.ir.ops import native
+from capgraph.ir.ops.nn.attention import attention
 from capgraph.ir.types import DType, TensorType
 from hypothesis import given
 from hypothesis import strategies as st
@@ -132,6 +133,14 @@ def test_attention_refuses_shapes_that_do_not_fit(shapes, message):
     types = [None if shape is None else TensorType(DType.F32, shape) for shape in shapes]
     with pytest.raises(CapgraphError, match=message):
         op.result_types(types, op.complete_attrs({}))
+
+
+def test_attention_refuses_fewer_values_than_keys_where_it_runs() -> None:
+    shapes = (1, 4, 3, 2), (1, 2, 3, 2), (1, 1, 3, 2)
+    operands = [random(place, *shape) for place, shape in enumerate(shapes)]
+    attrs = {"causal": False, "scale": None, "softcap": 0.0, "heads": 0, "kv_heads": 0}
+    with pytest.raises(CapgraphError, match="as many heads"):
+        attention(*operands, None, None, **attrs)
 
 
 def test_the_cost_of_attention_counts_both_matmuls():
