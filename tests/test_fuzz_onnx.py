@@ -75,7 +75,6 @@ _FOUND = [
         "(double[1,2,3] t, int64[4] s) => (double[?,?,?,?] y) { y = AffineGrid (t, s) }",
         {"t": _ones(1, 2, 3, dtype=np.float64), "s": np.array([1, 2, 3, 2])},
     ),
-    (9, "(float[3,1] x, float[4] s) => (float[?,?] y) { y = PRelu (x, s) }", {"x": -_ones(3, 1), "s": _ones(4)}),
     (
         17,
         "(float[2] i, float[2] v) => (float[?,?] y) <float[1] d = {3}> { y = OneHot (i, d, v) }",
