@@ -540,6 +540,9 @@ _ASKED = """(float[1,1,5] x) => (float[?,?,?] y) <float[1,1,2] w = {1, 10}> {
 }"""
 _TRAINED = "(float[2,1] x, float[1] s) => (float[?,?] y) { y = BatchNormalization (x, s, s, s, s) }"
 _LARGER = '(float[1,2] x) => (float[?,?] y) <float[2] s = {1, %g}> { y = Upsample <mode = "linear"> (x, s) }'
+_BORDER = """(float[1,1,1,4] x, float[1,1,1,2] g) => (float[?,?,?,?] y) {
+  y = GridSample <mode = "cubic", padding_mode = "%s"> (x, g)
+}"""
 _STATED = "(float[1,1,3] x, float[1,1,N] w) => (float[?,?,?] y) { y = Conv <kernel_shape = [2]> (x, w) }"
 _SLOPES = "(float[N,3] x, float[K,3] s) => (float[?,?] y) { y = PRelu (x, s) }"
 _KERNEL = """(uint8[1,1,2,2] x, uint8[1,1,K,2] w) => (uint8[?,?,?,?] y) <float s = {1}, uint8 z = {0}> {
@@ -585,6 +588,8 @@ def test_who_is_a_judge_of_numbers(text: str, opset: int, inputs: dict[str, Any]
         (_ASKED % 'auto_pad = "SAME_LOWER"', 8, {"x": _ones(1, 1, 5)}, "R"),
         (_ASKED % "pads = [1, 0]", 8, {"x": _ones(1, 1, 5)}, "RO"),
         (_ASKED % "pads = [0, 1]", 8, {"x": _ones(1, 1, 5)}, "O"),
+        (_BORDER % "border", 20, {"x": _ones(1, 1, 1, 4), "g": _ones(1, 1, 1, 2)}, "O"),
+        (_BORDER % "reflection", 20, {"x": _ones(1, 1, 1, 4), "g": _ones(1, 1, 1, 2)}, "RO"),
         (_LARGER % 1.5, 9, {"x": _ones(1, 2)}, "O"),
         (_LARGER % 1.4, 9, {"x": _ones(1, 2)}, ""),
         (_STATED, 17, {"x": _ones(1, 1, 3), "w": _ones(1, 1, 2)}, "RO"),
@@ -621,11 +626,10 @@ def test_cubic_weights_are_those_of_floats(off: float) -> None:
 @pytest.mark.parametrize(("off", "is_excused"), [(1e-6, True), (1e-3, False)])
 def test_places_of_doubles_are_those_of_floats(off: float, is_excused: bool) -> None:
     text = """(double[1,1,1,4] x, double[1,1,1,2] g) => (double[?,?,?,?] y) {
-      y = GridSample <mode = "cubic", padding_mode = "border"> (x, g)
+      y = GridSample <mode = "cubic", padding_mode = "reflection"> (x, g)
     }"""
     x, grid = np.array([1.5, -2, 3, 0.25]).reshape(1, 1, 1, 4), np.array([0.3, 1.7]).reshape(1, 1, 1, 2)
     case = _case(text, {"x": x, "g": grid}, 20)
-    assert set(peers_of(case).judges[0, 0]) == {"R"}
     assert compared(case).kind == "fine"
     expected = peers_of(case).accepted(0)[0][0]
     assert is_rounding(case, case.calls[0], [expected], [expected + off]) is is_excused

@@ -206,12 +206,6 @@ def _inexact(_node: Node) -> str:
     return "ONNX Runtime's transform loses half of the digits where the length is no power of two"
 
 
-def _clamped_place(node: Node) -> str:
-    """Each of the sixteen neighbors is clamped, not the place outside before they are found."""
-    is_wrong = node.attrs["mode"] == "cubic" and node.attrs["padding"] == "border"
-    return "ONNX Runtime moves the neighbors of places outside to the border, not the places" if is_wrong else ""
-
-
 def _unpooled(node: Node) -> str:
     is_given = node.op.is_foreign or node.attrs["sizes"] is not None  # foreign where only running tells the sizes
     return "ONNX Runtime counts the indices in the sizes that are given, not in those of the pool" if is_given else ""
@@ -230,7 +224,6 @@ _FAULTS: dict[str, Callable[[Node], str]] = {
     "dynamic_resize": resize_fault,
     "gather": _string_rows,
     "gelu": _narrow,
-    "grid_sample": _clamped_place,
     "group_norm": _narrow,
     "gru": _parameters,
     "hardmax": _unordered,

@@ -135,7 +135,8 @@ def grid_sample(x: Array, grid: Array, *, mode: str, padding: str, align_corners
 
     Coordinates lie in [-1, 1], the last spatial axis first. -1 and 1 are the centers of the outermost elements with
     `align_corners`, else their outer edges. Modes: linear, nearest (halves to even), cubic; paddings: zeros, border,
-    reflection. Integers are sampled in f64 and truncated.
+    reflection. By border each neighbor outside is the nearest element, as in PyTorch and ONNX Runtime; onnx's reference
+    moves the place, which for cubic samples is something else. Integers are sampled in f64 and truncated.
     """
     sizes = x.shape[2:]
     wide = _sampled_dtype(x)
@@ -189,9 +190,9 @@ def _position(coordinate: Array, size: int, mode: str, padding: str, align_corne
     if padding == "reflection":
         is_outside = (position < low) | (position > high)
         return np.where(is_outside, reflect(position, low, high), position)
-    if padding == "border":
+    if padding == "border" and mode != "cubic":
         return np.where((position < low) | (position > high), np.clip(position, 0, size - 1), position)
-    return np.clip(position, -4, size + 3)  # nothing outside counts, wherever it is
+    return np.clip(position, -4, size + 3)  # all that is further outside is 0, or for cubic ones the border
 
 
 def _corner_flops(taps: dict[str, int]) -> Flops:

@@ -605,7 +605,11 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
     ),
     "GatherElements": _when("takes any operands where there are no indices", _gathers_nothing),
     "GridSample": _when(
-        "takes grids of another batch", lambda s: s.may(lambda x, grid: x.shape[0] != grid.shape[0], 0, 1)
+        "takes grids of another batch, and moves places outside where PyTorch and ONNX Runtime move each neighbor",
+        lambda s: (
+            s.may(lambda x, grid: x.shape[0] != grid.shape[0], 0, 1)
+            or (s.attributes.get("mode") in (b"bicubic", b"cubic") and s.attributes.get("padding_mode") == b"border")
+        ),
     ),
     **dict.fromkeys(
         ("GroupNormalization", "InstanceNormalization"), _when("takes other channels", _has_other_channels)
@@ -753,10 +757,6 @@ def _scans_strings(seen: Seen) -> bool:
 
 
 _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
-    "GridSample": _when(
-        "clamps each of the sixteen neighbors, not the place, which the standard takes from the border",
-        lambda s: s.attributes.get("mode") in (b"bicubic", b"cubic") and s.attributes.get("padding_mode") == b"border",
-    ),
     "ConvTranspose": _when(
         "cuts no borders off where a stride is wider than the kernel",
         lambda s: s.attributes.get("auto_pad", b"").startswith(b"SAME") or _is_wider(s),

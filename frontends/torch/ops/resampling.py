@@ -109,8 +109,6 @@ _PADDINGS = ("zeros", "border", "reflection")
 
 
 def _grid_sample(c: Call, x: Value, grid: Value, mode: int, padding: int, align_corners: bool) -> Value:
-    if (_MODES[mode], _PADDINGS[padding]) == ("cubic", "border"):
-        raise NoLowering("each of the sixteen pixels held at the border by itself")
     attrs = {"mode": _MODES[mode], "padding": _PADDINGS[padding], "align_corners": align_corners}
     return c.op("grid_sample", x, grid, **attrs)
 

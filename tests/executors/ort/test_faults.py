@@ -351,20 +351,6 @@ def test_aligned_corners(mode: str, size: int, scale: float, fault: str) -> None
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("padding", ["border", "reflection"])
-def test_places_outside_are_moved_to_the_border_before_their_neighbors_are_found(padding: str) -> None:
-    attrs = f'{{mode = "cubic", padding = "{padding}"}}'
-    graph = parse(
-        "graph @main(%x: f32[1, 1, 4, 4], %g: f32[1, 1, 5, 2]) { "
-        f"%y: f32[1, 1, 1, 5] = grid_sample(%x, %g) {attrs} return %y }}"
-    )
-    x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4) ** 2
-    grid = np.float32([[-1.7, 0], [-1, -1], [0.9, 1.4], [1.1, 0.3], [0, 0]]).reshape(1, 1, 5, 2)
-    found = capgraph.optimize(graph, executor="ort").run({"x": x, "g": grid})["y"]
-    expected = capgraph.optimize(graph, executor="eager").run({"x": x, "g": grid})["y"]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-
-
 def test_indices_count_in_the_sizes_of_the_pool() -> None:
     b = Builder()
     operands = (b.input("x", "f32[1, 1, 2]"), b.input("i", "i64[1, 1, 2]"))

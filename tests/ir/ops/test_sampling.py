@@ -28,7 +28,7 @@ def test_grid_sample_agrees_with_the_reference(
     x = random(1, batch, 2, *sizes)
     grid = random(2, batch, *[2] * len(sizes), len(sizes)) * np.float32(1.5)
     (found,) = run("grid_sample", x, grid, mode=mode, padding=padding, align_corners=align_corners)
-    if batch:
+    if batch and (mode, padding) != ("cubic", "border"):  # of which the reference moves the place, not each neighbor
         attrs = {"mode": mode, "padding_mode": padding, "align_corners": int(align_corners)}
         assert_close(found, reference("GridSample", x, grid, **attrs)[0], rtol=1e-3, atol=1e-3)
 
@@ -37,8 +37,6 @@ def test_grid_sample_agrees_with_the_reference(
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("align_corners", [0, 1])
 def test_grid_sample_agrees_with_onnx_runtime(mode: str, padding: str, align_corners: int) -> None:
-    if (mode, padding) == ("cubic", "border"):
-        return  # a position outside along one axis is there moved along both
     x, grid = random(1, 2, 3, 4, 5), random(2, 2, 6, 7, 2)
     (found,) = run("grid_sample", x, grid, mode=mode, padding=padding, align_corners=bool(align_corners))
     attrs = {"mode": mode, "padding_mode": padding, "align_corners": align_corners}

@@ -112,9 +112,12 @@ def _axis_lines(
     )
     taps, first = _TAPS[mode], -1 if mode == "cubic" else 0
     is_outside = f"at < {number(low, c)} || at > {number(high, c)}"
+    near = f"at < -4 ? -4 : at > {number(size + 3.0, c)} ? {number(size + 3.0, c)} : at"
     held = {
-        "zeros": f"at < -4 ? -4 : at > {number(size + 3.0, c)} ? {number(size + 3.0, c)} : at",
-        "border": f"{is_outside} ? (at < 0 ? 0 : at > {number(size - 1.0, c)} ? {number(size - 1.0, c)} : at) : at",
+        "zeros": near,
+        "border": near
+        if mode == "cubic"
+        else f"{is_outside} ? (at < 0 ? 0 : at > {number(size - 1.0, c)} ? {number(size - 1.0, c)} : at) : at",
         "reflection": f"{is_outside} ? {_reflected('at', low, high, c)} : at",
     }[padding]
     return [
