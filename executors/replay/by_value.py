@@ -16,7 +16,7 @@ import numpy as np
 from ...ir.analysis import all_nodes, input_symbols
 from ...ir.constant import Array, Constant
 from ...ir.dims import SymDim
-from ...ir.dims.constraints import Constraint
+from ...ir.dims.constraints import Constraint, Difference
 from ...ir.errors import CapgraphError, MiscompiledError
 from ...ir.graph import Graph, Value
 from ...ir.op import Trait
@@ -116,7 +116,10 @@ class ByValueExecutor:
             copy.remove_input(value)
         try:
             known = frozenset(input_symbols(graph))
-            assumed = tuple(each for each in self._prepare(copy) if each.symbols <= known)
+            every = tuple(self._prepare(copy))
+            assumed = tuple(each for each in every if each.symbols <= known)
+            if any(isinstance(each, Difference) and each not in assumed for each in every):
+                return None  # no run tells that sizes are the same
             return _Program(self._inner.compile(copy), assumed) if _blocked(copy) < _blocked(graph) else None
         except MiscompiledError:
             raise

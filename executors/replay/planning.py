@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ...ir.analysis import constraints, parameter_bytes
-from ...ir.dims.constraints import Constraint
+from ...ir.dims.constraints import Constraint, collect_constraints
 from ...ir.graph import Graph
 from ...ir.ops.known import ATTENTION
 from ...ir.plan import Plan
@@ -48,7 +48,7 @@ MOST_READ_AGAIN = 1 << 26
 def _prepare_again(pipeline: Pipeline, request: Request, graph: Graph) -> tuple[Constraint, ...]:
     """Runs the passes; what the import left foreign since an operand was not known is read again, while that helps.
 
-    Gives what must hold for the sizes: passes may leave out nodes that told it.
+    Gives what must hold for the sizes: passes may leave out nodes that told it, and reading takes some for granted.
     """
     check = request.recording.check
     _WITH_VALUES.run(graph, check=check)
@@ -56,7 +56,9 @@ def _prepare_again(pipeline: Pipeline, request: Request, graph: Graph) -> tuple[
     pipeline.run(graph, check=check)
     count, before = _foreign(graph), math.inf
     while request.reread is not None and 0 < count < before and parameter_bytes(graph) <= MOST_READ_AGAIN:
-        graph.adopt(request.reread(graph))
+        with collect_constraints() as taken:
+            graph.adopt(request.reread(graph))
+        assumed = (*assumed, *dict.fromkeys(taken))
         pipeline.run(graph, check=check)
         count, before = _foreign(graph), count
     return assumed

@@ -127,3 +127,15 @@ def test_scales_give_sizes() -> None:
     for _ in range(2):
         np.testing.assert_array_equal(made.run(inputs)["y"], expected(text, inputs)["y"])
     assert made.stats().counters.replayed_calls == 1
+
+
+def test_sizes_that_reading_with_the_values_takes_for_others_run_without_them() -> None:
+    text = """g (bool c, float[2, N, 4] x) => (float[?, ?] y) <float[2, 1, 4] w = {1, 2, 3, 4, 5, 6, 7, 8}> {
+        z = If (c) <then_branch = t () => (float[?, ?, ?] p) { p = Abs (x) },
+                    else_branch = e () => (float[?, ?, ?] q) { q = Neg (w) }>
+        y = Squeeze (z) }"""
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
+    made = capgraph.optimize(model.SerializeToString(), executor="graph", device="host")
+    for rows in (1, 3, 1, 3):
+        x = np.ones((2, rows, 4), np.float32)
+        np.testing.assert_array_equal(made.run({"c": np.array(True), "x": x})["y"], np.squeeze(x))
