@@ -596,6 +596,7 @@ def test_who_is_a_judge_of_numbers(text: str, opset: int, inputs: dict[str, Any]
         (_STATED, 17, {"x": _ones(1, 1, 3), "w": _ones(1, 1, 1)}, ""),
         (_SLOPES, 16, {"x": _ones(2, 3), "s": _ones(1, 3)}, "RO"),
         (_SLOPES, 16, {"x": _ones(1, 3), "s": _ones(2, 3)}, ""),
+        (_SLOPES, 16, {"x": _ones(4, 3), "s": _ones(2, 3)}, ""),
     ],
 )
 def test_who_is_a_judge_of_sizes(text: str, opset: int, inputs: dict[str, Any], judges: str) -> None:

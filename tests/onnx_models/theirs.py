@@ -307,7 +307,13 @@ def _has_other_scales(seen: Seen) -> bool:
 
 
 def _has_larger_scale(seen: Seen) -> bool:
-    return seen.may(lambda x, scale: np.broadcast_shapes(x.shape, scale.shape) != x.shape, 0, 1)
+    """Whether slopes have more axes than the operand, or an axis that is neither 1 nor as long."""
+
+    def holds(x: Any, slope: Any) -> bool:
+        sizes = zip(x.shape[::-1], slope.shape[::-1], strict=False)
+        return slope.ndim > x.ndim or any(one not in (1, size) for size, one in sizes)
+
+    return seen.may(holds, 0, 1)
 
 
 def _passes_over_dilations(seen: Seen) -> bool:
