@@ -201,5 +201,5 @@ def test_softmax_over_several_axes_is_one_operator_again_before_opset_13(operato
     assert [node.op_type for node in model.graph.node] == [operator]
     compare(runtime_of(model, feeds_of(x)), evaluated(graph, feeds_of(x)))
     newer = export_model(graph, opset=13)
-    assert len(newer.graph.node) <= 6
+    assert len(newer.graph.node) <= 7  # of an operand that may be empty the last size is computed, too
     compare(runtime_of(newer, feeds_of(x)), evaluated(graph, feeds_of(x)))
