@@ -28,6 +28,8 @@ def _softmax(name: str) -> Callable[[ImportContext], Value]:
         axis = int(ctx.attr("axis", attribute_default(ctx, "axis")))
         if ctx.version >= 13 or axis in {-1, ty.rank - 1}:
             return ctx.op(name, x, axis=axis)
+        if 0 in ty.dims:
+            return x  # no elements; a matrix of none would not tell the sizes that only running tells
         start = axis % ty.rank if axis < 0 else axis
         rows = ctx.op("reshape", x, shape=(*ty.dims[:start], product(ty.dims[start:])))
         return ctx.op("reshape", ctx.op(name, rows, axis=-1), shape=ty.dims)

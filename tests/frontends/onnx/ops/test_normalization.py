@@ -32,6 +32,19 @@ def test_softmax_in_both_of_its_meanings(operator, axis, opset):
     assert ("reshape" in op_names(graph)) == is_flat
 
 
+@pytest.mark.parametrize("operator", ["Softmax", "LogSoftmax", "Hardmax"])
+def test_softmax_over_several_axes_of_no_elements_keeps_a_size_that_only_running_tells(operator):
+    text = """<ir_version: 10, opset_import: ["" : 9]>
+    drawn (float[2,s0,0] x, bool[4] chosen) => (float[?,?,?] y)
+    {
+        some = Compress <axis: int = 1> (x, chosen)
+        y = OPERATOR (some)
+    }"""
+    graph = imported(onnx.parser.parse_model(text.replace("OPERATOR", operator)))
+    given = {"x": np.zeros((2, 5, 0), np.float32), "chosen": np.array([True, False, False, True])}
+    assert evaluated(graph, given)[0].shape == (2, 2, 0)
+
+
 @pytest.mark.parametrize(("axis", "nodes"), [(0, 3), (1, 1), (2, 1), (-2, 1)])
 def test_softmax_along_an_inner_axis_is_moved_to_the_end_before_opset_13(axis, nodes):
     x = random(1, 2, 3, 1)
