@@ -192,7 +192,9 @@ def _is_met_by_1(assumed: Constraint, sizes: Mapping[str, int]) -> bool:
         return False
     if not assumed.symbols <= sizes.keys() or assumed.holds(sizes):
         return False
-    return any(isinstance(each, SymDim) and evaluate(each, sizes) == 1 for each in (assumed.left, assumed.right))
+    with suppress(ShapeError):  # a size divided by 0 is none
+        return any(isinstance(each, SymDim) and evaluate(each, sizes) == 1 for each in (assumed.left, assumed.right))
+    return False
 
 
 def _close(program: Any | None) -> None:

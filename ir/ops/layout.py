@@ -18,7 +18,7 @@ from ..errors import ExecutionError, ShapeError, TypeRuleError
 from ..op import ANY, FRESH, I64, Op, Symbolic, Trait, op
 from ..types import TensorType, Type
 from .creation import check_sizes, operand_length
-from .rules import normal_axes, normal_axis, require_rank
+from .rules import normal_axes, normal_axis, require_one_or, require_rank
 
 _DYNAMIC = Trait.DATA_DEPENDENT | Trait.READS_HOST
 
@@ -115,8 +115,7 @@ def expand_type(x: TensorType, *, shape: Sequence[Dim]) -> TensorType:
     if len(shape) < x.rank:
         raise ShapeError(f"{shape_text(x.dims)} cannot be expanded to {shape_text(shape)}: it has more axes")
     for dim, wanted in zip(x.dims, shape[len(shape) - x.rank :], strict=True):
-        if dim != 1:
-            require_equal(dim, wanted, f"{shape_text(x.dims)} must expand to {shape_text(shape)}")
+        require_one_or(wanted, dim, f"{shape_text(x.dims)} must expand to {shape_text(shape)}")
     return x.with_shape(check_sizes(shape))
 
 

@@ -50,7 +50,7 @@ def _broadcast_dims(dims: tuple[Dim, ...]) -> Dim:
         if dim in free:
             result = require_equal(result, dim, reason)
         else:
-            _require_one_or(result, dim, reason)
+            require_one_or(result, dim, reason)
     return result
 
 
@@ -59,13 +59,13 @@ def _is_at_most_one(dim: Dim) -> bool:
     return bound is not None and bound <= 1
 
 
-def _require_one_or(size: Dim, dim: Dim, reason: str) -> None:
-    """`dim` is `size`, or it is 1 wherever `size` is not 0."""
+def require_one_or(size: Dim, dim: Dim, reason: str) -> None:
+    """Requires that `dim` is `size`, or 1 wherever `size` is not 0. Raises `ShapeError` where it cannot be."""
     if dim == 1:
         return
     if not _is_at_most_one(dim):
         require_equal(size, dim, reason)
-    elif compare(dim, size) is not Truth.YES and compare(dim, dim_min(1, size)) is not Truth.YES:
+    elif size != 0 and compare(dim, size) is not Truth.YES and compare(dim, dim_min(1, size)) is not Truth.YES:
         require_equal(dim, 1, reason)
 
 
@@ -74,7 +74,7 @@ def require_broadcast(dims: Sequence[Dim], target: Sequence[Dim], what: str) -> 
     if len(dims) > len(target):
         raise ShapeError(f"{what} has rank {len(dims)}, but what it broadcasts to has {len(target)}")
     for dim, size in zip(reversed(dims), reversed(target), strict=False):
-        _require_one_or(size, dim, f"{what} must broadcast to the shape [{', '.join(map(str, target))}]")
+        require_one_or(size, dim, f"{what} must broadcast to the shape [{', '.join(map(str, target))}]")
 
 
 def normal_axis(axis: int, rank: int) -> int:

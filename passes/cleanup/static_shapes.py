@@ -312,6 +312,18 @@ _RULES: Mapping[str, _Rule] = MappingProxyType[str, _Rule](
 )
 
 
+def known_by_rule(node: Node, bound: frozenset[str]) -> Sizes:
+    """The sizes that `node` made symbols for and that its rule knows by now; `bound` are the symbols of the inputs."""
+    made = mentioned(value.type for value in node.outputs)
+    made -= bound | mentioned(value.type for value in node.operands)
+    if not made or node.op.is_foreign:
+        return {}
+    inferred = node.op.result_types([value.type if value is not None else None for value in node.inputs], node.attrs)
+    pairs = zip(node.outputs, inferred, strict=True)
+    sizes = (each for value, ty in pairs for each in plain_sizes(value.type, ty))
+    return {name: size for name, size in sizes if name in made and size != FRESH}
+
+
 class KnownSizes:
     """What one walk over a graph, first node to last, learns of sizes. Every node walked over goes through `bind`."""
 
@@ -350,23 +362,10 @@ class KnownSizes:
         changes.update(self._bound_regions(node))
         if changes:
             self._rewriter.set_attrs(node, **changes)
-        known = self._known_by_rule(node)
+        known = known_by_rule(node, self._bound)
         self._sizes.update(known)
         for value in node.outputs:
             self._refine(value, bind_type(value.type, known))
-
-    def _known_by_rule(self, node: Node) -> Sizes:
-        """The sizes that `node` made symbols for and that its rule knows, now that more is known of the operands."""
-        made = mentioned(value.type for value in node.outputs)
-        made -= self._bound | mentioned(value.type for value in node.operands)
-        if not made or node.op.is_foreign:
-            return {}
-        inferred = node.op.result_types(
-            [value.type if value is not None else None for value in node.inputs], node.attrs
-        )
-        pairs = zip(node.outputs, inferred, strict=True)
-        sizes = (each for value, ty in pairs for each in plain_sizes(value.type, ty))
-        return {name: size for name, size in sizes if name in made and size != FRESH}
 
     def _refine(self, value: Value, ty: Type) -> None:
         if ty == value.type:

@@ -1,20 +1,23 @@
 """Specialize: a graph with its symbolic sizes bound to numbers.
 
 Type rules run again on concrete sizes, so what was 'unknown' becomes yes or an error, and constraints that rules
-recorded are checked. Symbols that only running can bind (sizes of data-dependent results) stay.
+recorded are checked. Symbols that only running can bind (sizes of data-dependent results) stay; those that a rule knows
+by now, as where two branches come to give the same sizes, are bound too.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...ir.attrs import Attrs, is_tuple
+from ...ir.binding import mentioned
 from ...ir.dims import Dim, SymDim, bind
 from ...ir.dims.constraints import collect_constraints
 from ...ir.errors import CapgraphError, ShapeError
 from ...ir.graph import Graph, Node, SymbolTable, Value
-from ...ir.ops.regions import attribute_symbols
+from ...ir.ops.regions import attribute_symbols, free_symbols
 from ...ir.types import type_symbols
+from ..cleanup.static_shapes import known_by_rule
 from ..framework.base import Pass
 from ..framework.rewriter import Rewriter
 
@@ -88,7 +91,7 @@ def _bound(graph: Graph, sizes: Mapping[str, Dim]) -> Graph:
     return graph
 
 
-def _bind(graph: Graph, inputs: Iterable[Value], nodes: Iterable[Node], sizes: Mapping[str, Dim]) -> None:
+def _bind(graph: Graph, inputs: Iterable[Value], nodes: Sequence[Node], sizes: Mapping[str, Dim]) -> None:
     """Puts other dims into the types and attributes of inputs and nodes, and asks the nodes' rules again."""
     for value in inputs:
         graph.bind_type(value, sizes)
@@ -101,7 +104,16 @@ def _bind(graph: Graph, inputs: Iterable[Value], nodes: Iterable[Node], sizes: M
     for constraint in constraints:
         if not _symbols_of(constraint.left) and not _symbols_of(constraint.right):
             constraint.check({})
+    if known := _known_by_now(graph, nodes):
+        _bind(graph, (), _nodes_with(graph, known), known)
     graph.set_states(graph.states)
+
+
+def _known_by_now(graph: Graph, nodes: Iterable[Node]) -> dict[str, Dim]:
+    """The sizes that nodes made symbols for, and that their rules know now that the operands or regions have sizes."""
+    left = [node for node in nodes if mentioned(value.type for value in node.outputs)]
+    around = mentioned(value.type for value in graph.inputs) | free_symbols(graph) if left else frozenset[str]()
+    return {name: size for node in left for name, size in known_by_rule(node, around).items()}
 
 
 def bound_attrs(attrs: Attrs, sizes: Mapping[str, Dim], symbols: SymbolTable) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from capgraph.passes.fuse import fuse
 from capgraph.passes.planning import specialize
 from capgraph.passes.planning.padding import repair
 
+from tests.api.models import model
 from tests.executors.cuda.fake import fake_device, meanings
 
 TEXT = """
@@ -173,3 +174,23 @@ def test_what_runs_eagerly_on_a_gpu_is_checked_too(monkeypatch: pytest.MonkeyPat
     program = eager_on(fake_device(tmp_path), Request(device="cuda", check="numeric")).compile(parse(TEXT))
     with meanings(), pytest.raises(capgraph.MiscompiledError, match="pass fuse changed what the graph means"):
         program.run(given(4))
+
+
+@pytest.mark.filterwarnings("ignore::capgraph.ir.notices.CapgraphWarning")
+def test_branches_that_agree_on_sizes_at_a_call_are_right() -> None:
+    """Rows of one input or the other, by how many there are; they are mentioned behind the If as well."""
+    proto = model("""net (float[N, 3] a, float[M, 3] b) => (float[R, 3] y, float[S] z)
+    <int64[1] zero = {0}, int64[1] two = {2}, float[1] half = {0.5}> {
+      shape = Shape (a) rows = Gather (shape, zero) same = Equal (rows, two) is_two = Squeeze (same)
+      y = If (is_two) <then_branch = yes () => (float[K, 3] t) { t = Add (a, a) },
+                       else_branch = no () => (float[L, 3] e) { e = Neg (b) }>
+      all = Shape (y) count = Gather (all, zero) z = Expand (half, count)
+    }""")
+    options: dict[str, Any] = {"executor": "graph", "verify": "numeric", "capture": {"beyond": "exact"}}
+    with capgraph.optimize(proto, **options) as program:
+        for rows in (2, 3, 4):
+            a, b = np.full((rows, 3), 2, np.float32), np.ones((3, 3), np.float32)
+            for _ in range(2):
+                found = program.run({"a": a, "b": b})
+                np.testing.assert_array_equal(found["y"], a + a if rows == 2 else -b)
+                np.testing.assert_array_equal(found["z"], np.full(len(found["y"]), 0.5, np.float32))

@@ -1,6 +1,7 @@
 """Calls with a size of 1 where the model was read with another symbol."""
 
 import warnings
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import capgraph
 import numpy as np
 import pytest
 from capgraph.ir.notices import CapgraphWarning
+from onnxruntime import InferenceSession
 
 from tests.api.models import model, save
 
@@ -316,3 +318,43 @@ def test_a_size_that_running_tells_may_be_1_where_a_branch_refuses_others(execut
         assert found["d"].shape == (2, 3)
     with pytest.raises(capgraph.CapgraphError):
         program.run({**call, "yes": np.array(True)})
+
+
+RESHAPED = {
+    "0 that copies": ("c = Concat<axis = 0>(rest, size) y = Reshape(x, c)", ((4, 1), (0, 0), (1, 1))),
+    "0 that copies, beside what a call tells": (
+        "c = Concat<axis = 0>(k, size) y = Reshape(x, c)",
+        ((4, 1), (0, 0), (1, 1)),
+    ),
+    "0 that copies, of what a call tells": (
+        "c = Concat<axis = 0>(rest, left) y = Reshape(taken, c)",
+        ((4, 1), (0, 0), (1, 1)),
+    ),
+    "-1 that is the rest": ("c = Concat<axis = 0>(less, three) y = Reshape(w, c)", ((4, 1), (1, 1), (4, 1))),
+    "-1 that is the rest, beside what a call tells": (
+        "c = Concat<axis = 0>(less, k) y = Reshape(x, c)",
+        ((4, 6), (1, 3), (4, 6)),
+    ),
+}
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("case", RESHAPED)
+@pytest.mark.filterwarnings("ignore::capgraph.ir.notices.CapgraphWarning")
+def test_sizes_that_mean_others_in_a_reshape(executor: str, case: str) -> None:
+    nodes, rows = RESHAPED[case]
+    proto = model(f"""net (float[N, 3] x, int64[1] k, bool[N] m) => (float[?, ?] y)
+    <int64[1] rest = {{-1}}, int64[1] first = {{0}}, int64[1] two = {{2}}, int64[1] three = {{3}},
+    int64[1] all = {{-1}}, float[6] w = {{1, 2, 3, 4, 5, 6}}> {{
+      flat = Reshape(x, all) size = Shape(flat) s = Shape(x) n = Gather(s, first) less = Sub(n, two)
+      taken = Compress<axis = 0>(x, m) t = Reshape(taken, all) left = Shape(t)
+      {nodes}
+    }}""")
+    options: dict[str, Any] = {"dynamic": {"N": (1, 8)}} if executor == "graph" else {}
+    session = InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    with capgraph.optimize(proto, executor=executor, **options) as program:
+        for (count, k), chosen in product(rows, (True, False)):
+            x = np.arange(3 * count, dtype=np.float32).reshape(count, 3)
+            given = {"x": x, "k": np.array([k]), "m": np.full(count, chosen)}
+            (expected,) = session.run(["y"], given)
+            np.testing.assert_array_equal(program.run(given)["y"], expected, strict=True)

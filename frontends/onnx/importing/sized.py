@@ -1,7 +1,7 @@
 """Foreign operators that are native where the sizes of their operands are known: they are read again with these.
 
-An operator on a tensor of unknown rank comes in as a foreign op, though it has an import rule. When it runs, the sizes
-are there, and the rule says what it means.
+An operator on a tensor of unknown rank comes in as a foreign op, though it has an import rule, and so does one whose
+operand says how large the result is. When it runs, the sizes are there, and the rule says what it means.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from ....ir.attrs import Attrs
 from ....ir.constant import Constant, is_array
 from ....ir.errors import ExecutionError, ModelError, ShapeError, TypeRuleError, UnsupportedError
 from ....ir.evaluate import evaluate_graph
-from ....ir.foreign import register_meaning
+from ....ir.foreign import register_meaning, shaping_indices
 from ....ir.graph import Graph, Node, Value
 from ....ir.op import Op, Trait
 from ....ir.types import TensorType, Type
@@ -28,14 +28,18 @@ _MOST_ELEMENTS = 4096
 
 
 def run_sized(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
-    """The results of a foreign node: by its import rule if this needs the operands' sizes alone, else as `run_foreign`.
+    """The results of a foreign node: by its import rule if that only had to know sizes, else as `run_foreign`.
 
     Raises as `run_foreign` does.
     """
     types = [_sized(value, operand) for value, operand in zip(node.inputs, operands, strict=True)]
     if not _may_be_native(node, types):
         return run_foreign(node, operands)
-    contents = tuple(_content(value) for value in node.inputs)
+    shaping = shaping_indices(node.op)
+    contents = tuple(
+        Constant(np.array(operand)) if place in shaping and value is not None else _content(value)
+        for place, (value, operand) in enumerate(zip(node.inputs, operands, strict=True))
+    )
     graph = _native_graph(node.op, node.attrs, tuple(types), tuple(value.type for value in node.outputs), contents)
     if graph is None:
         return run_foreign(node, operands)
@@ -58,13 +62,13 @@ def _content(value: Value | None) -> Constant | None:
 
 
 def _may_be_native(node: Node, types: Sequence[Type | None]) -> bool:
-    """Whether the operator has a rule, which was not given all sizes before."""
+    """Whether the operator has a rule, which was not given all sizes before, nor what says them."""
     known = (value.type if value is not None else None for value in node.inputs)
     return (
         node.op.name.removeprefix("onnx.") in IMPORTS
         and not node.regions
         and all(isinstance(value.type, TensorType) for value in node.outputs)
-        and any(ty != before for ty, before in zip(types, known, strict=True))
+        and (any(ty != before for ty, before in zip(types, known, strict=True)) or shaping_indices(node.op) != ())
     )
 
 

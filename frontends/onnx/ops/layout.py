@@ -28,11 +28,30 @@ def import_reshape(ctx: ImportContext) -> Value:
     x, dims = ctx.input(0), ctx.tensor(0).dims
     allow_zero = bool(ctx.attr("allowzero", 0))
     requested = ctx.dims(1, x)
-    if requested is not None:
+    known = partial_dims(ctx, ctx.input(1)) if requested is None else requested
+    if known is not None:
+        known = [_unless_special(ctx, dims, axis, dim, allow_zero) for axis, dim in enumerate(known)]
+    if requested is not None and known == [*requested]:
         return ctx.op("reshape", x, shape=resolve_reshape(dims, requested, allow_zero))
-    known = partial_dims(ctx, ctx.input(1))
     shape = [_size_of(dims, axis, dim, allow_zero) for axis, dim in enumerate(known)] if known is not None else None
     return op_of_shape(ctx, "dynamic_reshape", x, ctx.input(1), shape=shape, allow_zero=allow_zero)
+
+
+def _unless_special(ctx: ImportContext, dims: Sequence[Dim], axis: int, requested: Dim, allow_zero: bool) -> Dim:
+    """A symbolic size that is taken neither to be -1 nor a 0 that copies another; FRESH where no call tells of it."""
+    least = lower_bound(requested)
+    if isinstance(requested, int) or (least is not None and least > 0):
+        return requested
+    if least is None or least < 0:
+        if not ctx.scope.are_given((requested,)):
+            return FRESH
+        assume_different(requested, -1, "-1 in Reshape is the rest")
+    mine = dims[axis] if axis < len(dims) else requested
+    if not allow_zero and mine not in (0, requested):
+        if not ctx.scope.are_given((requested, mine)):
+            return FRESH
+        assume_different(requested, dim_min(1, mine) - 1, "0 in Reshape copies a size")
+    return requested
 
 
 def _size_of(dims: Sequence[Dim], axis: int, requested: Dim, allow_zero: bool) -> Dim:

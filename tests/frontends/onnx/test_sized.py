@@ -65,3 +65,21 @@ def test_sizes_that_the_rule_refuses_are_an_error_of_the_call() -> None:
 def test_what_draws_random_numbers_draws_others_in_each_call() -> None:
     graph = graph_of("RandomNormalLike (h)")
     assert not np.array_equal(result(graph, X), result(graph, X))
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_length_that_a_call_tells_is_shown_to_the_rule(parts: int) -> None:
+    """onnx refuses a one-sided spectrum of complex numbers where it is told that they are complex."""
+    text = """d (float[N, P] x, int64 length) => (float[K, 2] y) <int64 axis = {0}> {
+      y = DFT <onesided = 1> (x, length, axis)
+    }"""
+    graph = import_model(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}')).graph
+    assert "onnx.DFT" in {each.op.name for each in graph.nodes}
+    x = np.array([[1, -2], [3, -4], [5, -6]], F32)[:, :parts]
+    numbers = x[:, 0] if parts == 1 else x[:, 0] + 1j * x[:, 1]
+    length = np.array(3)
+    for count in (3, 2, 5):
+        length[...] = count
+        expected = np.fft.fft(numbers, count)[: count // 2 + 1]
+        (y,) = evaluate_graph(graph, [x, length])
+        np.testing.assert_allclose(y, np.stack([expected.real, expected.imag], 1), rtol=1e-5, atol=1e-5)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from capgraph.ir.dims import Dim, evaluate, symbol
+from capgraph.ir.dims import Dim, dim_min, evaluate, symbol
 from capgraph.ir.dims.constraints import collect_constraints
 from capgraph.ir.errors import ExecutionError, ShapeError, TypeRuleError
 from capgraph.ir.op import Trait
@@ -144,6 +144,12 @@ def test_dynamic_expand_leaves_axes_that_are_asked_to_be_1() -> None:
 
 def test_expand_keeps_symbols_and_refuses_what_cannot_fit() -> None:
     assert shape_of("expand", (1, T), shape=(B, 1, T)[::2]) == (B, T)
+    with collect_constraints() as found:
+        assert shape_of("expand", (dim_min(1, T),), shape=(3,)) == (3,)
+    assert [(each.left, each.right) for each in found] == [(dim_min(1, T), 1)]
+    with collect_constraints() as found:
+        assert shape_of("expand", (dim_min(1, T), dim_min(1, B)), shape=(T, 0)) == (T, 0)
+    assert not found
     with pytest.raises(ShapeError, match="must expand"):
         shape_of("expand", (3,), shape=(4,))
     with pytest.raises(ShapeError, match="more axes"):

@@ -35,6 +35,7 @@ def test_sizes_broadcast_as_those_of_numpy(texts: list[str], n: int, m: int) -> 
         (("min(1, N)", "N"), "N", []),  # x[:1] beside x
         (("N", "min(1, N)"), "N", []),
         (("min(1, N)", "3"), "3", ["min(1, N) == 1"]),
+        (("min(1, N)", "0"), "0", []),
         (("min(1, N)", "M"), "M", ["min(1, N) == 1"]),
         (("min(1, N)", "1"), "min(1, N)", []),
         (("N", "M"), "N", ["N == M"]),

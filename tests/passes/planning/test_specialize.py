@@ -63,6 +63,67 @@ def test_regions_are_bound_too() -> None:
     assert str(bound.outputs[0].type) == "f32[2]"
 
 
+AGREEING = """
+graph @main(%c: bool[], %x: f32[B], %y: f32[2]) {
+  %a: f32[u0] = if(%c, %x, %y) {then_body = @yes, else_body = @no}
+  %d: f32[u0, u0] = expand(%a) {shape = [u0, u0]}
+  %b: f32[u1] = if(%c, %a, %y) {then_body = @yes_too, else_body = @no_too}
+  return %d, %b
+}
+
+graph @yes(%p: f32[m], %q: f32[2]) {
+  %e: f32[m] = exp(%p)
+  return %e
+}
+
+graph @no(%p: f32[m], %q: f32[2]) {
+  %n: f32[2] = neg(%q)
+  return %n
+}
+
+graph @yes_too(%p: f32[m], %q: f32[2]) {
+  %e: f32[m] = exp(%p)
+  return %e
+}
+
+graph @no_too(%p: f32[m], %q: f32[2]) {
+  %n: f32[2] = neg(%q)
+  return %n
+}
+"""
+
+
+def test_sizes_that_branches_agree_on_are_bound() -> None:
+    graph = parse(dedent(AGREEING))
+    verify(graph)
+    bound = specialize(graph, {"B": 2})
+    verify(bound)
+    assert [str(value.type) for value in bound.outputs] == ["f32[2, 2]", "f32[2]"]
+    other = specialize(graph, {"B": 3})
+    verify(other)
+    assert [str(value.type) for value in other.outputs] == ["f32[u0, u0]", "f32[u1]"]
+
+
+def test_sizes_that_branches_in_a_region_agree_on_are_bound() -> None:
+    inner = AGREEING.replace("@main", "@around")
+    outer = """
+graph @main(%c: bool[], %x: f32[B], %y: f32[2]) {
+  %d: f32[v0, v1], %b: f32[v2] = if(%c, %c, %x, %y) {then_body = @around, else_body = @other}
+  return %d, %b
+}
+
+graph @other(%c: bool[], %x: f32[B], %y: f32[2]) {
+  %d: f32[2, B] = expand(%x) {shape = [2, B]}
+  return %d, %y
+}
+"""
+    graph = parse(outer + inner)
+    verify(graph)
+    bound = specialize(graph, {"B": 2})
+    verify(bound)
+    assert [str(value.type) for value in bound.outputs] == ["f32[2, 2]", "f32[2]"]
+
+
 @pytest.mark.parametrize(
     ("sizes", "problem"), [({"B": 2}, "no size is given for T"), ({"B": 2, "T": -1}, "size T is -1")]
 )

@@ -297,3 +297,24 @@ def test_the_first_rows_of_a_table_expand_to_the_length_that_they_were_cut_at() 
     for shape in ((3, 5), (2, 1), (1, 8), (2, 0)):
         expected = np.broadcast_to(np.arange(shape[1]), shape)
         np.testing.assert_array_equal(program.run({"tokens": np.zeros(shape, np.int64)})["y"], expected)
+
+
+@pytest.mark.parametrize("executor", ["eager", "graph", "ort"])
+@pytest.mark.filterwarnings("ignore::capgraph.ir.notices.CapgraphWarning")
+def test_a_part_of_at_most_one_row_expands(executor: str) -> None:
+    """Without a row it expands to none."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 20]>
+        g (float[N, 2] x) => (float[3, 2] y, float[0, 2] z)
+        <int64[1] zero = {0}, int64[1] one = {1}, int64[2] some = {3, 2}, int64[2] none = {0, 2}> {
+          part = Slice (x, zero, one)
+          y = Expand (part, some)
+          z = Expand (part, none)
+        }""")
+    options: dict[str, Any] = {"dynamic": {"N": (1, 8)}} if executor == "graph" else {}
+    program = capgraph.optimize(model, executor=executor, **options)
+    for count in (1, 3):
+        x = numbered(count, 2)
+        compare(list(program.run({"x": x}).values()), runtime_of(model, {"x": x}))
+    with pytest.raises(CapgraphError):
+        program.run({"x": numbered(0, 2)})
