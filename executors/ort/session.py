@@ -12,6 +12,7 @@ import numpy as np
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
 from ...frontends.onnx.context.dialect import Dialect
+from ...frontends.onnx.contrib import ON_HOST
 from ...frontends.onnx.contrib.group import Operator
 from ...frontends.onnx.exporting.exporter import export_model
 from ...frontends.onnx.exporting.saturation import saturated, without_saturation
@@ -82,7 +83,11 @@ class Session:
         if saturated(graph) and saturates():
             graph = without_saturation(graph)
         self._session = opened(
-            with_choices(graph), _options(threads, spins=spins), [_CPU_PROVIDER], disabled=DISABLED_OPTIMIZERS
+            with_choices(graph),
+            _options(threads, spins=spins),
+            [_CPU_PROVIDER],
+            written=Written(operators=ON_HOST),
+            disabled=DISABLED_OPTIMIZERS,
         )
 
     def run(self, values: Sequence[Any]) -> list[Any]:

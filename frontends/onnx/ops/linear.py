@@ -5,6 +5,7 @@ import numpy as np
 from ....ir.constant import Array
 from ....ir.graph import Node, Value
 from ....ir.types import DType
+from ..context.block_marks import BlockMark, marked
 from ..context.export_context import ExportContext, Operand
 from ..context.import_context import ImportContext, NotNative
 from .rows import export_as, import_as
@@ -17,7 +18,7 @@ def import_matmul_nbits(ctx: ImportContext) -> Value:
 
     B is u8 [N, blocks, bytes of a block], the first of two numbers in the low half; zero points are packed alike, and
     half of the range where they are left out. The operator stays foreign for weights that are not known and for columns
-    in another order (`g_idx`). It goes out as DequantizeLinear and MatMul, which ONNX Runtime makes the operator of.
+    in another order (`g_idx`). For ONNX Runtime it goes out as itself again (`contrib/block_matmuls.py`).
     """
     inner, columns, bits, block = (int(ctx.attr(name, default)) for name, default in _ATTRIBUTES)
     packed, scales, zeros = ctx.array(1), ctx.array(2), ctx.optional(3)
@@ -30,7 +31,8 @@ def import_matmul_nbits(ctx: ImportContext) -> Value:
     blocks = -(-inner // block)
     codes = _numbers(packed.reshape(columns, -1), bits)[:, :inner]
     low = np.full((columns, blocks), 1 << bits - 1, np.uint8) if zero is None else _rows(zero, columns, blocks, bits)
-    dtype = _CODES[bits]
+    dtype, bias = _CODES[bits], ctx.optional(5)
+    ctx.origin = marked(ctx.origin, BlockMark(int(ctx.attr("accuracy_level", 0)), bias is not None))
     weight = ctx.op(
         "dequantize_linear",
         ctx.constant(np.ascontiguousarray(codes.T).view(dtype.numpy), dtype),
@@ -41,7 +43,6 @@ def import_matmul_nbits(ctx: ImportContext) -> Value:
         block_size=block,
     )
     matmul = ctx.op("matmul", ctx.input(0), weight)
-    bias = ctx.optional(5)
     return matmul if bias is None else ctx.op("add", matmul, bias)
 
 
