@@ -29,6 +29,7 @@ from ...ir.types import DType, TensorType, Type
 from ..memory import size_text
 from .faults import known_fault, lost_signs, wrong_optimizers
 from .library import failures, onnxruntime
+from .resizes import BY_SIZE, keeps_sizes, with_sizes_told
 from .wrong_numbers import size_givers, with_choices
 
 _CPU_PROVIDER = "CPUExecutionProvider"
@@ -79,7 +80,8 @@ class Session:
         _check_interface(graph)
         self._graph_name = graph.name
         self._inputs = [value.name for value in graph.inputs]
-        self._outputs = list(graph.output_names)
+        graph, self._resizes = with_sizes_told(graph)
+        self._read = list(graph.output_names)
         if saturated(graph) and saturates():
             graph = without_saturation(graph)
         self._session = opened(
@@ -93,20 +95,25 @@ class Session:
     def run(self, values: Sequence[Any]) -> list[Any]:
         """The outputs for inputs in the graph's order, as arrays that belong to the caller. Raises `RunFailure`."""
         try:
-            results: list[Any] = self._session.run(self._outputs, dict(zip(self._inputs, values, strict=True)))
+            results: list[Any] = self._session.run(self._read, dict(zip(self._inputs, values, strict=True)))
         except failures() as error:
             raise self._failure(error) from error
+        for node in reversed(self._resizes):
+            *results, scales, before, after = results
+            if keeps_sizes(scales, before, after):
+                raise _failure(BY_SIZE, node.where(), (node.origin.name if node.origin else "") or node.output.name)
         return results
 
     def _failure(self, error: Exception) -> RunFailure:
         place = _FAILED_NODE.search(str(error))
-        failure = RunFailure(
-            f"ONNX Runtime failed: {first_line(error)}",
-            where=f"{place[1]} in graph {self._graph_name}" if place else f"graph {self._graph_name}",
-            remedy='use executor="eager", or leave strict out',
-        )
-        failure.node_name = place[1] if place else ""
-        return failure
+        where = f"{place[1]} in graph {self._graph_name}" if place else f"graph {self._graph_name}"
+        return _failure(f"ONNX Runtime failed: {first_line(error)}", where, place[1] if place else "")
+
+
+def _failure(message: str, where: str, node_name: str) -> RunFailure:
+    failure = RunFailure(message, where=where, remedy='use executor="eager", or leave strict out')
+    failure.node_name = node_name
+    return failure
 
 
 @cache
