@@ -16,8 +16,8 @@ from ....ir.constant import Array, Constant
 from ....ir.graph import Node, Value
 from ....ir.ops.rules import normal_axis
 from ....ir.types import DType, Kind
-from ..context.block_marks import BlockMark, mark_of
 from ..context.export_context import ExportContext, Operand
+from ..ops.linear import BlockMark, mark_of
 from .group import DOMAIN, Group, Operator, have_equal_shapes, is_vector, sole_producer
 
 _NAME, _BIAS = "MatMulNBits", "Bias"
