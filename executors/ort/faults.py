@@ -14,7 +14,7 @@ from ...ir.op import Op, Trait
 from ...ir.ops.known import ATTENTION, DIV, DYNAMIC_PAD, EXPAND, MATMUL, MAX_POOL, PAD, RESHAPE, SCAN, WHERE
 from ...ir.types import DType, TensorType, Type
 from .integers import inexact
-from .resizes import resize_fault
+from .resizes import BY_SIZE, is_by_told_scales, resize_fault
 from .wrong_numbers import long_sum, may_trap
 
 _WIDE = frozenset((DType.F64, DType.I64, DType.U64, DType.I32, DType.U32))
@@ -131,8 +131,9 @@ def _wrong(node: Node) -> str:
 
 def _wrong_inside(node: Node) -> str:
     """What is wrong in the regions of a node, but for digits and NaN: all in them would run one by one for those."""
-    inner = (each for region in node.regions.values() for each in all_nodes(region) if each.op.name not in _OF_DIGITS)
-    return next((problem for each in inner if (problem := _wrong(each))), "")
+    inner = [each for region in node.regions.values() for each in all_nodes(region) if each.op.name not in _OF_DIGITS]
+    told = BY_SIZE if any(map(is_by_told_scales, inner)) else ""  # which no output of a session tells of a body
+    return next((problem for each in inner if (problem := _wrong(each))), told)
 
 
 def _are_told(node: Node, dims: tuple[Dim, ...]) -> bool:

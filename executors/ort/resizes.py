@@ -2,7 +2,8 @@
 
 It computes positions in f32. Where one lies between two elements, or on the one where the floor begins, mode nearest
 then picks another than the standard in f64. Scales of few binary digits are exact in both. It goes by the size of a
-result even where a scale made a part of an element more, and passes over a region along axes whose size stays.
+result even where a scale made a part of an element more, and passes over a region along axes whose size stays. Scales
+that a call tells are looked at behind it: a session gives them with the sizes (`with_sizes_told`).
 """
 
 import math
@@ -12,8 +13,10 @@ import numpy as np
 
 from ...ir.analysis import input_symbols
 from ...ir.analysis.contents import constant_of
+from ...ir.builder import Emitter
+from ...ir.constant import Array
 from ...ir.dims import Dim, Truth, compare, evaluate, symbols
-from ...ir.graph import Graph, Node
+from ...ir.graph import Graph, Node, Value
 from ...ir.ops.known import DYNAMIC_RESIZE, RESIZE
 from ...ir.ops.nn.resize import ResampledAxis, positions, resize_targets
 from ...ir.types import TensorType
@@ -24,7 +27,7 @@ _F32_STEPS = 1e-6  # some of f32's relative errors
 
 
 ROUNDED = "ONNX Runtime rounds positions that lie between two elements to f32"
-_BY_SIZE = "ONNX Runtime goes by the rounded size, not by the scale"
+BY_SIZE = "ONNX Runtime goes by the rounded size, not by the scale"
 _CROP = "tf_crop_and_resize"
 
 
@@ -81,7 +84,7 @@ def _rounded_length(node: Node) -> str:
     if node.attrs["coordinate_mode"] not in ("align_corners", _CROP) or scales is None:
         return ""
     sizes = [_shape(node, 0)[axis] for axis in node.attrs["axes"]]
-    return "" if all(map(_makes_whole, sizes, scales)) else _BY_SIZE
+    return "" if all(map(_makes_whole, sizes, scales)) else BY_SIZE
 
 
 def _uncropped(node: Node) -> str:
@@ -106,16 +109,46 @@ def _rounded_size(node: Node) -> str:
     Of an open size a scale just above 1 may leave it, and one that f32 rounds may make another size.
     """
     scales = _scales(node)
-    if node.op is DYNAMIC_RESIZE or scales is None:
+    if scales is None:
         return ""
     is_centered = node.attrs["coordinate_mode"] == "pytorch_half_pixel"
+    if node.op is DYNAMIC_RESIZE:
+        return BY_SIZE if is_centered or node.attrs["antialias"] else ""
     for axis, scale in zip(node.attrs["axes"], scales, strict=True):
         before, after = _shape(node, 0)[axis], node.outputs[0].tensor.dims[axis]
         is_open = bool(symbols(before)) and (1 < scale < _MOST_THAT_KEEPS or float(np.float32(scale)) != scale)
         is_kept = before == after and scale != 1
         if is_open or is_kept or (is_centered and after == 1 and not _makes_whole(before, scale)):
-            return _BY_SIZE
+            return BY_SIZE
     return ""
+
+
+def is_by_told_scales(node: Node) -> bool:
+    """Whether a resize is right but for scales other than 1 that leave every size as it is: a session copies then."""
+    return node.op is DYNAMIC_RESIZE and node.inputs[2] is not None and not resize_fault(node)
+
+
+def with_sizes_told(graph: Graph) -> tuple[Graph, list[Node]]:
+    """`graph`, or a copy with three more outputs for each node of such: its scales, and the sizes before and after."""
+    if not any(map(is_by_told_scales, graph.nodes)):
+        return graph, []
+    copy = graph.clone()
+    nodes, emit = [node for node in copy.nodes if is_by_told_scales(node)], Emitter(copy)
+    told: list[Value] = []
+    for node in nodes:
+        x, scales = node.inputs[0], node.inputs[2]
+        assert x is not None
+        assert scales is not None
+        told += [scales, emit.op("shape", x), emit.op("shape", node.output)]
+    taken = {*copy.output_names, *(value.name for value in copy.values)}
+    names = [name for at in range(len(taken) + len(told)) if (name := f"told_{at}") not in taken]
+    copy.set_outputs([*copy.outputs, *told], [*copy.output_names, *names[: len(told)]])
+    return copy, nodes
+
+
+def keeps_sizes(scales: Array, before: Array, after: Array) -> bool:
+    """Whether scales are others than 1, and leave every size as it is."""
+    return bool((scales != 1).any() and (before == after).all())
 
 
 def _between_elements(node: Node) -> str:

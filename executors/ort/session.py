@@ -12,6 +12,7 @@ import numpy as np
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
 from ...frontends.onnx.context.dialect import Dialect
+from ...frontends.onnx.contrib import ON_HOST
 from ...frontends.onnx.contrib.group import Operator
 from ...frontends.onnx.exporting.exporter import export_model
 from ...frontends.onnx.exporting.saturation import saturated, without_saturation
@@ -28,6 +29,7 @@ from ...ir.types import DType, TensorType, Type
 from ..memory import size_text
 from .faults import known_fault, lost_signs, wrong_optimizers
 from .library import failures, onnxruntime
+from .resizes import BY_SIZE, keeps_sizes, with_sizes_told
 from .wrong_numbers import size_givers, with_choices
 
 _CPU_PROVIDER = "CPUExecutionProvider"
@@ -78,30 +80,40 @@ class Session:
         _check_interface(graph)
         self._graph_name = graph.name
         self._inputs = [value.name for value in graph.inputs]
-        self._outputs = list(graph.output_names)
+        graph, self._resizes = with_sizes_told(graph)
+        self._read = list(graph.output_names)
         if saturated(graph) and saturates():
             graph = without_saturation(graph)
         self._session = opened(
-            with_choices(graph), _options(threads, spins=spins), [_CPU_PROVIDER], disabled=DISABLED_OPTIMIZERS
+            with_choices(graph),
+            _options(threads, spins=spins),
+            [_CPU_PROVIDER],
+            written=Written(operators=ON_HOST),
+            disabled=DISABLED_OPTIMIZERS,
         )
 
     def run(self, values: Sequence[Any]) -> list[Any]:
         """The outputs for inputs in the graph's order, as arrays that belong to the caller. Raises `RunFailure`."""
         try:
-            results: list[Any] = self._session.run(self._outputs, dict(zip(self._inputs, values, strict=True)))
+            results: list[Any] = self._session.run(self._read, dict(zip(self._inputs, values, strict=True)))
         except failures() as error:
             raise self._failure(error) from error
+        for node in reversed(self._resizes):
+            *results, scales, before, after = results
+            if keeps_sizes(scales, before, after):
+                raise _failure(BY_SIZE, node.where(), (node.origin.name if node.origin else "") or node.output.name)
         return results
 
     def _failure(self, error: Exception) -> RunFailure:
         place = _FAILED_NODE.search(str(error))
-        failure = RunFailure(
-            f"ONNX Runtime failed: {first_line(error)}",
-            where=f"{place[1]} in graph {self._graph_name}" if place else f"graph {self._graph_name}",
-            remedy='use executor="eager", or leave strict out',
-        )
-        failure.node_name = place[1] if place else ""
-        return failure
+        where = f"{place[1]} in graph {self._graph_name}" if place else f"graph {self._graph_name}"
+        return _failure(f"ONNX Runtime failed: {first_line(error)}", where, place[1] if place else "")
+
+
+def _failure(message: str, where: str, node_name: str) -> RunFailure:
+    failure = RunFailure(message, where=where, remedy='use executor="eager", or leave strict out')
+    failure.node_name = node_name
+    return failure
 
 
 @cache

@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from ....ir.graph import Graph, Node
-from . import attention, caches, convolutions, matmuls, norms
+from . import attention, block_matmuls, caches, convolutions, matmuls, norms
 from .group import Group, Operator, order_of
 
 Rule = Callable[[Node, Collection[Operator], Mapping[Node, int]], Group | None]
 
-_FAMILIES = (caches, attention, norms, convolutions, matmuls)
+_FAMILIES = (caches, attention, norms, convolutions, block_matmuls, matmuls)
 """In the order in which rules are tried where those of several families look at the same op."""
 
 
@@ -38,11 +38,15 @@ IN_FILES: frozenset[Operator] = (
 """Those that a model for anybody's sessions gets: in f32 without what is slower on the CPU than standard operators. On
 CUDA ONNX Runtime joins residuals and norms by itself. Nor does it get what older ONNX Runtimes refuse or get wrong."""
 
-ON_CUDA: frozenset[Operator] = (OPERATORS - convolutions.OPERATORS - caches.OPERATORS - attention.ROTARY) | (
-    convolutions.ON_CUDA
+ON_HOST: frozenset[Operator] = block_matmuls.OPERATORS
+"""What our own sessions on the CPU get: all else ONNX Runtime makes of standard operators by itself."""
+
+ON_CUDA: frozenset[Operator] = convolutions.ON_CUDA | (
+    OPERATORS - convolutions.OPERATORS - caches.OPERATORS - attention.ROTARY - block_matmuls.OPERATORS
 )
 """Those that our own sessions on CUDA get, as they were measured. The operator on caches reads a length on the host,
-which nothing that is recorded may do; of activations behind a convolution the kernel there knows but one."""
+which nothing that is recorded may do; of activations behind a convolution the kernel there knows but one. Matmuls of
+weights in blocks have not been measured there."""
 
 
 _SINCE = {"Gelu": 20, "LayerNormalization": 17}
@@ -50,8 +54,10 @@ _SINCE = {"Gelu": 20, "LayerNormalization": 17}
 
 
 def missing_in(opset: int, operators: Collection[Operator]) -> frozenset[Operator]:
-    """Those of the operators that the standard has not by itself at this opset."""
-    return frozenset(each for each in operators if opset < _SINCE.get(each.name, opset + 1))
+    """Those of the operators that the standard has not by itself at this opset, but whoever takes it has."""
+    return frozenset(
+        each for each in operators if block_matmuls.SINCE.get(each, 0) <= opset < _SINCE.get(each.name, opset + 1)
+    )
 
 
 def find_groups(graph: Graph, available: Collection[Operator]) -> Mapping[Node, Group | None]:

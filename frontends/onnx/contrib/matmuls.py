@@ -10,6 +10,7 @@ from ....ir.constant import Constant
 from ....ir.graph import Node, Value
 from ....ir.types import DType
 from ..context.export_context import ExportContext, Operand
+from .block_matmuls import dequantizes_blocks
 from .group import DOMAIN, Group, Operator, have_equal_shapes, is_vector, scalar_of, sole_producer
 
 OPERATORS = frozenset(Operator("FusedMatMul", dtype) for dtype in (DType.F32, DType.F16, DType.BF16))
@@ -60,7 +61,7 @@ def _of_gemm(node: Node) -> Biased | None:
     attrs = node.attrs
     if attrs["trans_a"] or attrs["alpha"] != 1 or attrs["beta"] != 1 or bias is None or x is None or weight is None:
         return None
-    if not is_vector(bias, node.output.shape[-1]):
+    if not is_vector(bias, node.output.shape[-1]) or dequantizes_blocks(weight):
         return None
     return Biased(frozenset({node}), bias, None, x, weight, attrs["trans_b"])
 
@@ -100,7 +101,9 @@ def fused_matmul(node: Node, available: Collection[Operator], _order: Mapping[No
 def _scaled(node: Node) -> tuple[Node, float] | None:
     for value, factor in (node.operands, node.operands[::-1]):
         matmul, number = sole_producer(value, "matmul"), scalar_of(factor)
-        if matmul is not None and number is not None and factor.tensor.rank <= value.tensor.rank:
+        if matmul is None or number is None or dequantizes_blocks(matmul.operands[1]):
+            continue
+        if factor.tensor.rank <= value.tensor.rank:
             return matmul, number
     return None
 

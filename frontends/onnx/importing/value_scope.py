@@ -8,6 +8,7 @@ function body gets a scope of its own over the same graph.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from ....ir.dims import Dim, SymDim, Truth, symbols
 from ....ir.errors import CapgraphError, ModelError, ShapeError, TypeRuleError
 from ....ir.graph import Graph, Node, Origin, Value
 from ....ir.ops import native
+from ....ir.ops.known import CONSTANT
 from ....ir.types import DType, TensorType, Type, compatible, type_symbols
 from .. import foreign
 from ..context.import_context import ImportContext, ImportedRegion, NotNative
@@ -299,12 +301,23 @@ class ValueScope:
             return None
         mark = self.graph.last
         try:
-            return self._inline(ctx.proto, function, ctx.inputs, ctx.origin or Origin())
+            results = self._inline(ctx.proto, function, ctx.inputs, ctx.origin or Origin())
+            if ctx.op_type not in IMPORTS or not self._are_foreign(mark):
+                return results
         except (NotNative, TypeRuleError, ShapeError, ModelError) as error:  # bodies need not hold for all allowed
             if isinstance(error, ModelError) and not self.model.may_give_up():
                 raise
-            self._take_back(mark)
-            return None
+        self._take_back(mark)
+        return None
+
+    def _are_foreign(self, mark: Node | None) -> bool:
+        """Whether several nodes after `mark` are all foreign, as where nothing tells how many axes there are.
+
+        Then an operator that would be native for others is foreign as well, as one node.
+        """
+        after = takewhile(lambda node: node is not mark, self.graph.reversed_nodes)
+        made = [node for node in after if node.op is not CONSTANT]
+        return len(made) > 1 and all(node.op.is_foreign for node in made)
 
     def _inline(
         self, node: NodeProto, function: FunctionProto, inputs: Sequence[Value | None], origin: Origin

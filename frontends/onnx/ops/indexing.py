@@ -33,10 +33,17 @@ def import_trilu(ctx: ImportContext) -> Value:
 
 
 def import_array_feature_extractor(ctx: ImportContext) -> Value:
-    """ArrayFeatureExtractor: the columns of the last axis at all indices, in a row; a vector is one row."""
-    x, rank, sizes = ctx.input(0), ctx.tensor(0).rank, ctx.tensor(1).dims
-    indices = ctx.op("reshape", ctx.input(1), shape=(product(sizes),))
-    return ctx.op("gather", x if rank > 1 else ctx.op("unsqueeze", x, axes=(0,)), indices, axis=-1)
+    """ArrayFeatureExtractor: the columns of the last axis at all indices, in a row; a vector is one row.
+
+    What is looked up in one known row takes the shape of the indices first: a reshape behind it, which converters of
+    classifiers write, then has that shape again or undoes ours.
+    """
+    x, count = ctx.input(0), product(ctx.tensor(1).dims)
+    *before, columns = ctx.tensor(0).dims
+    if not before or (before == [1] and ctx.array(0) is not None):
+        row = x if not before else ctx.op("reshape", x, shape=(columns,))
+        return ctx.op("reshape", ctx.op("gather", row, ctx.input(1), axis=0), shape=(1, count))
+    return ctx.op("gather", x, ctx.op("reshape", ctx.input(1), shape=(count,)), axis=-1)
 
 
 IMPORTS = {

@@ -1,9 +1,12 @@
 """Matmuls."""
 
+from dataclasses import replace
+from typing import NamedTuple
+
 import numpy as np
 
 from ....ir.constant import Array
-from ....ir.graph import Node, Value
+from ....ir.graph import Node, Origin, Value
 from ....ir.types import DType
 from ..context.export_context import ExportContext, Operand
 from ..context.import_context import ImportContext, NotNative
@@ -17,7 +20,7 @@ def import_matmul_nbits(ctx: ImportContext) -> Value:
 
     B is u8 [N, blocks, bytes of a block], the first of two numbers in the low half; zero points are packed alike, and
     half of the range where they are left out. The operator stays foreign for weights that are not known and for columns
-    in another order (`g_idx`). It goes out as DequantizeLinear and MatMul, which ONNX Runtime makes the operator of.
+    in another order (`g_idx`). For ONNX Runtime it goes out as itself again (`contrib/block_matmuls.py`).
     """
     inner, columns, bits, block = (int(ctx.attr(name, default)) for name, default in _ATTRIBUTES)
     packed, scales, zeros = ctx.array(1), ctx.array(2), ctx.optional(3)
@@ -30,7 +33,8 @@ def import_matmul_nbits(ctx: ImportContext) -> Value:
     blocks = -(-inner // block)
     codes = _numbers(packed.reshape(columns, -1), bits)[:, :inner]
     low = np.full((columns, blocks), 1 << bits - 1, np.uint8) if zero is None else _rows(zero, columns, blocks, bits)
-    dtype = _CODES[bits]
+    dtype, bias = _CODES[bits], ctx.optional(5)
+    ctx.origin = marked(ctx.origin, BlockMark(int(ctx.attr("accuracy_level", 0)), bias is not None))
     weight = ctx.op(
         "dequantize_linear",
         ctx.constant(np.ascontiguousarray(codes.T).view(dtype.numpy), dtype),
@@ -41,7 +45,6 @@ def import_matmul_nbits(ctx: ImportContext) -> Value:
         block_size=block,
     )
     matmul = ctx.op("matmul", ctx.input(0), weight)
-    bias = ctx.optional(5)
     return matmul if bias is None else ctx.op("add", matmul, bias)
 
 
@@ -58,6 +61,35 @@ def _numbers(packed: Array, bits: int) -> Array:
 def _rows(zero: Array, columns: int, blocks: int, bits: int) -> Array:
     """Zero points [N, blocks]; a row that ends within a byte leaves the rest of it."""
     return _numbers(zero.reshape(columns, -1), bits)[:, :blocks]
+
+
+_KEY = "com.microsoft.MatMulNBits"
+_BIAS = "Bias"
+
+
+class BlockMark(NamedTuple):
+    """What nodes that are imported from MatMulNBits do not say of it, kept in their metadata: in files too.
+
+    The level of accuracy that was asked for (0: none, floats), and whether the operator had a bias.
+    """
+
+    accuracy: int = 0
+    has_bias: bool = False
+
+
+def marked(origin: Origin | None, mark: BlockMark) -> Origin:
+    """`origin` with a mark, in the place of any that it has."""
+    origin = origin or Origin()
+    others = (entry for entry in origin.metadata if entry[0] != _KEY)
+    text = f"{mark.accuracy} {_BIAS}" if mark.has_bias else str(mark.accuracy)
+    return replace(origin, metadata=(*others, (_KEY, text)))
+
+
+def mark_of(node: Node) -> BlockMark | None:
+    """The mark of a node; None without one, or with one that somebody else has written."""
+    words = dict(node.origin.metadata).get(_KEY, "").split() if node.origin is not None else []
+    is_ours = bool(words) and words[0].isdecimal() and words[1:] in ([], [_BIAS])
+    return BlockMark(int(words[0]), len(words) > 1) if is_ours else None
 
 
 IMPORTS = {

@@ -270,11 +270,15 @@ def _required(ctx: ExportContext, region: Operand, scales: Operand) -> tuple[Ope
 
 
 def _axes_attr(ctx: ExportContext, node: Node) -> Sequence[int] | None:
-    """The attribute `axes`, which came with opset 18: before, scales and sizes are for all axes."""
-    if ctx.opset >= 18:
-        return node.attrs["axes"]  # type: ignore[no-any-return]
+    """The attribute `axes`, which came with opset 18: before, scales and sizes are for all axes.
+
+    Counted from the first on: with an aspect policy ONNX Runtime 1.31 passes over negative ones.
+    """
     rank = node.operands[0].tensor.rank
-    is_whole = normal_axes(node.attrs["axes"], rank) == tuple(range(rank))
+    axes = normal_axes(node.attrs["axes"], rank)
+    if ctx.opset >= 18:
+        return axes
+    is_whole = axes == tuple(range(rank))
     if not is_whole and (node.op.name != "resize" or node.inputs[1] is not None):
         ctx.require_opset(18, "Resize along some of the axes")
     return None

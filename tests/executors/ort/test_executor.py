@@ -34,7 +34,7 @@ LEFT_OUT = {
     "affine_grid": "another place for the only point of an aligned axis of size 1",
     "attention": "a row that may see nothing is NaN in ONNX Runtime, and 0 by what it means",
     "bernoulli": "draws other numbers",
-    "dynamic_resize": "policy not_larger picks another size where only some axes are resized",
+    "dynamic_resize": "rounds numbers of 8 bits otherwise, and i32 to f32",
     "dynamic_reduce": "as `reduce_log_sum`",
     "dynamic_slice": "as `slice`",
     "dynamic_top_k": "as `top_k`",

@@ -6,6 +6,7 @@ import capgraph
 import numpy as np
 import onnx
 import pytest
+from capgraph.executors.ort.faults import known_fault
 from capgraph.executors.ort.resizes import resize_fault
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Graph, Node
@@ -74,6 +75,16 @@ def test_regions_and_policies_are_those_of_the_standard(sizes, number, region, m
     np.testing.assert_allclose(ours, meant, atol=1e-3)
 
 
+@pytest.mark.parametrize("policy", ["stretch", "not_larger", "not_smaller"])
+def test_axes_that_count_from_the_last(policy: str) -> None:
+    b = Builder()
+    attrs = {"axes": [-1], "sizes": [3], "mode": "linear", "policy": policy}
+    graph = b.finish({"y": b.op("resize", b.input("x", "f32[1, 1, 2, 4]"), None, **attrs)})
+    x = np.arange(8, dtype=np.float32).reshape(1, 1, 2, 4)
+    ours, meant = (capgraph.optimize(graph, executor=each).run({"x": x})["y"] for each in ("ort", "eager"))
+    np.testing.assert_allclose(ours, meant, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("before", "scale", "attrs"),
     [
@@ -135,3 +146,66 @@ def test_a_strict_program_refuses_a_call_between_elements() -> None:
     program = capgraph.optimize(LIKE, executor="ort", strict=True)
     with pytest.raises(capgraph.UnsupportedError, match="between two elements"):
         program.run({"x": np.zeros((1, 1, 20), np.float32), "like": np.zeros(48, np.float32)})
+
+
+# ---- scales that a call tells
+
+TOLD = """graph @main(%x: f32[1, 1, H, W], %s: f32[2]) {{
+  %y: f32[1, 1, h, w] = dynamic_resize(%x, _, %s, _) {{axes = [2, 3], {attrs}}}
+  return %y
+}}"""
+
+
+def told(mode: str, coordinates: str, antialias: bool = False) -> Graph:
+    attrs = f'mode = "{mode}", coordinate_mode = "{coordinates}", antialias = {str(antialias).lower()}'
+    return parse(TOLD.format(attrs=attrs))
+
+
+@settings(max_examples=60)
+@given(
+    sizes=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    scales=st.lists(st.tuples(*[st.sampled_from([0.6, 0.9, 1.0, 1.0001, 1.1, 1.5, 2.0])] * 2), min_size=2, max_size=4),
+    mode=st.sampled_from(["nearest", "linear", "linear", "cubic"]),
+    coordinates=st.sampled_from(COORDINATES),
+    antialias=st.booleans(),
+)
+def test_told_scales_are_those_of_the_standard(sizes, scales, mode, coordinates, antialias):
+    graph = told(mode, coordinates, antialias and mode != "nearest")
+    x = np.random.default_rng(0).standard_normal((1, 1, *sizes)).astype(np.float32)
+    programs = [capgraph.optimize(graph, executor=each) for each in ("ort", "eager")]
+    for pair in scales:
+        if min(int(np.float32(size) * np.float32(scale)) for size, scale in zip(sizes, pair, strict=True)) < 1:
+            continue
+        ours, meant = (program.run({"x": x, "s": np.array(pair, np.float32)})["y"] for program in programs)
+        np.testing.assert_allclose(ours, meant, atol=1e-3)
+
+
+def test_the_first_call_that_keeps_sizes_by_other_scales_takes_a_resize_out_of_the_session() -> None:
+    program, x = (
+        capgraph.optimize(told("linear", "asymmetric"), executor="ort"),
+        np.eye(6, dtype=np.float32)[None, None],
+    )
+    meant = capgraph.optimize(told("linear", "asymmetric"), executor="eager")
+    for scales, is_whole in (((1.0, 1.0), True), ((2.0, 1.1), True), ((1.1, 1.0), False), ((2.0, 2.0), False)):
+        call = {"x": x, "s": np.array(scales, np.float32)}
+        np.testing.assert_allclose(program.run(call)["y"], meant.run(call)["y"], atol=1e-6)
+        assert ("one session of ONNX Runtime runs the whole graph" in program.explain()) is is_whole
+
+
+def test_a_strict_program_refuses_a_call_that_keeps_sizes_by_other_scales() -> None:
+    program = capgraph.optimize(told("linear", "half_pixel"), executor="ort", strict=True)
+    with pytest.raises(capgraph.CapgraphError, match="rounded size"):
+        program.run({"x": np.ones((1, 1, 6, 6), np.float32), "s": np.array([1.1, 1.0], np.float32)})
+
+
+def test_a_resize_by_told_scales_in_a_body_has_no_place_in_a_session() -> None:
+    b = Builder()
+    x, s, is_wanted = b.input("x", "f32[1, 1, 6]"), b.input("s", "f32[1]"), b.input("c", "bool[]")
+    bodies = {}
+    for name, mode in (("then_body", "linear"), ("else_body", "cubic")):
+        body = b.region(name)
+        z, t = body.input("z", "f32[1, 1, 6]"), body.input("t", "f32[1]")
+        bodies[name] = body.finish([body.op("dynamic_resize", z, None, t, None, axes=[2], mode=mode)])
+    node = b.op("if", is_wanted, x, s, **bodies).producer
+    assert node is not None
+    assert "rounded size" in known_fault(node)

@@ -61,3 +61,19 @@ def test_a_body_means_what_the_reference_says(text):
     found = evaluate_graph(graph, [feeds[value.name] for value in graph.inputs])
     for one, other in zip(found, ReferenceEvaluator(model).run(None, feeds), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_an_operator_with_a_rule_stays_one_node_where_nothing_tells_how_many_axes_there_are():
+    model = parsed(
+        """net (float[N, 3] x, int64[R] shape) => (float[] y) <float low = {0.25}, float high = {0.75}> {
+            open = Reshape (x, shape)
+            y = Clip (open, low, high)
+        }"""
+    )
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    graph = import_model(model).graph
+    assert [node.op.name for node in graph.nodes if node.op.is_foreign][-1:] == ["onnx.Clip"]
+    assert not any(node.op.name == "onnx.Where" for node in graph.nodes)
+    x = np.linspace(0, 1, 6, dtype=np.float32).reshape(2, 3)
+    (found,) = evaluate_graph(graph, [x, np.array([3, 2])])
+    np.testing.assert_array_equal(found, x.reshape(3, 2).clip(0.25, 0.75))

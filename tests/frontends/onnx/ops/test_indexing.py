@@ -69,6 +69,18 @@ def test_columns_at_indices(x: np.ndarray, at: np.ndarray) -> None:
     check(with_symbols(model), feeds, wanted)
 
 
+@pytest.mark.parametrize("x", [numbered(4), numbered(1, 4)])
+def test_a_known_row_is_looked_up_in_the_shape_of_the_indices(x: np.ndarray) -> None:
+    at = np.array([[1], [3], [0]])
+    model = model_of(Case("ArrayFeatureExtractor", 13, (x, at), (), constants={0}))
+    model.graph.node[0].domain = "ai.onnx.ml"
+    model.opset_import.add(domain="ai.onnx.ml", version=1)
+    for tested in (model, with_symbols(model)):
+        graph = check(tested, {"x1": at}, runtime_of(model, {"x1": at}))
+        gather = next(node for node in graph.nodes if node.op.name == "gather")
+        assert gather.output.shape == gather.operands[1].shape
+
+
 @pytest.mark.parametrize("name", ["one_hot", "dynamic_one_hot"])
 def test_a_scalar_index_is_written_as_a_vector(name: str) -> None:
     builder = Builder()
