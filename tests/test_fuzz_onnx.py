@@ -18,7 +18,7 @@ from tests.onnx_models.parts import all_nodes
 from tests.onnx_models.peers import run_runtime
 from tests.onnx_models.registry import RECIPES
 from tests.onnx_models.rounding import contents, is_rounding, jumps
-from tests.onnx_models.theirs import is_inexact
+from tests.onnx_models.unspecified import is_inexact
 from tests.onnx_models.ways import breaks_what_was_taken
 
 NOT_DRAWN = {"Constant", "ImageDecoder"}
