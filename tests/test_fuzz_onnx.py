@@ -660,6 +660,35 @@ def test_runtime_is_no_judge_of_a_past_of_other_lengths(size: int, judges: str) 
     assert "".join(theirs.judges[0, 0].keys() - {"R"}) == judges
 
 
+@pytest.mark.parametrize(("keys", "size", "judges"), [(1, 2, "OR"), (2, 0, "OR"), (2, 2, "R")])
+def test_runtime_is_no_judge_of_keys_that_come_after_a_single_query(keys: int, size: int, judges: str) -> None:
+    text = """(float[1,1,1,1] q, float[1,1,K,1] k, float[1,1,P,1] p) => (float[?,?,?,?] y) {
+      y, a, b = Attention <is_causal = 1> (q, k, k, "", p, p)
+    }"""
+    inputs = {"q": _ones(1, 1, 1, 1), "k": _ones(1, 1, keys, 1), "p": _ones(1, 1, size, 1)}
+    assert "".join(sorted(peers_of(_case(text, inputs, 24)).judges_of(0, 0))) == judges
+
+
+@pytest.mark.parametrize(
+    ("operands", "attributes", "judges"),
+    [
+        ("q, k, k, m", "is_causal = 0", "OR"),
+        ("q, k, k, m", "is_causal = 1", "R"),  # the first query sees the first key alone, which the mask hides
+        ('q, k, k, "", "", "", one', "is_causal = 1", "R"),  # one key for two queries: the first sees none
+        ('q, k, k, "", "", "", one', "is_causal = 0", "OR"),
+        ('q, k, k, "", "", "", two', "is_causal = 1", "OR"),
+        ("f, f, f, m", "is_causal = 1", "OR"),
+    ],
+)
+def test_runtime_is_no_judge_of_doubles_that_see_nothing(operands: str, attributes: str, judges: str) -> None:
+    text = f"""(double[1,1,2,1] q, double[1,1,3,1] k, float[1,1,2,1] f, bool[2,2] m) => (y)
+      <int64[1] one = {{1}}, int64[1] two = {{2}}> {{ y = Attention <{attributes}> ({operands}) }}"""
+    inputs = {"q": np.ones((1, 1, 2, 1)), "k": np.ones((1, 1, 3, 1)), "f": _ones(1, 1, 2, 1)}
+    kind = "float" if operands[0] == "f" else "double"
+    case = _case(text.replace("(y)", f"({kind}[?,?,?,?] y)"), {**inputs, "m": np.array([[False, True]] * 2)}, 24)
+    assert "".join(sorted(peers_of(case).judges_of(0, 0))) == judges
+
+
 @pytest.mark.parametrize(("heads", "judges"), [(2, "OR"), (1, "")])
 def test_runtime_is_no_judge_of_fewer_values_than_keys(heads: int, judges: str) -> None:
     text = "(double[1,4,3,2] q, double[1,2,2,2] k, double[1,H,2,2] v) => (double[?,?,?,?] y) {y = Attention (q, k, v)}"

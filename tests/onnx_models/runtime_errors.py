@@ -157,6 +157,42 @@ def _has_other_past(seen: Seen) -> bool:
     return any(seen.has(place + 3) and seen.may(holds, place, place + 3) for place in (1, 2))
 
 
+def _sees_what_comes(seen: Seen) -> bool:
+    """Whether one query behind a past is given several keys, of which it may see the first alone: j <= i + past."""
+
+    def holds(q: Any, k: Any, past: Any) -> bool:
+        return q.shape[-2] == 1 < k.shape[-2] and past.shape[-2] > 0
+
+    return bool(seen.attributes.get("is_causal")) and seen.has(4) and seen.may(holds, 0, 1, 4)
+
+
+def _sees_nothing_in_doubles(seen: Seen) -> bool:
+    """Whether a query in doubles may see no key, or the count of the keys says what it sees.
+
+    For doubles there is no kernel but the function of the standard before its erratum, which made rows of what sees
+    nothing zeros and let the keys that are there end at the last query.
+    """
+    is_causal, places = bool(seen.attributes.get("is_causal")), [each for each in (3, 4, 6) if seen.has(each)]
+
+    def holds(q: Any, k: Any, *others: Any) -> bool:
+        given = dict(zip(places, others, strict=True))
+        if q.dtype != np.float64:
+            return False
+        past = given[4].shape[-2] if 4 in given else 0
+        count, length = q.shape[-2], past + k.shape[-2]
+        if 6 in given and is_causal and (given[6] != count).any():
+            return True
+        allowed = np.tri(count, length, past if is_causal else length, bool)
+        if 3 in given and given[3].dtype == bool:
+            behind = [(0, 0)] * (given[3].ndim - 1) + [(0, length - given[3].shape[-1])]
+            allowed = allowed & np.pad(given[3], behind)
+        if 6 in given:
+            allowed = allowed & (np.arange(length) < given[6].reshape(-1, 1, 1, 1))
+        return not allowed.any(-1).all()
+
+    return seen.may(holds, 0, 1, *places)
+
+
 def _has_nothing_or_nan(x: Any) -> bool:
     return not x.size or has_nan(x)
 
@@ -298,8 +334,15 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
         lambda s: "delimiter" in s.attributes and s.may(lambda x: "" in x.ravel().tolist(), 0),
     ),
     "Attention": when(
-        "takes queries, keys and what went before of different lengths, and other values than keys",
-        lambda s: _lacks_kernel_of_heads(s) or _has_other_past(s) or _has_other_values(s),
+        "takes queries, keys and what went before of different lengths, and other values than keys, lets a single "
+        "query see all keys that come, and knows no zeros of who sees nothing where it has no kernel",
+        lambda s: (
+            _lacks_kernel_of_heads(s)
+            or _has_other_past(s)
+            or _has_other_values(s)
+            or _sees_what_comes(s)
+            or _sees_nothing_in_doubles(s)
+        ),
     ),
     "ConvInteger": _saturates(1, 0),
     "MatMulInteger": _product(0, 1),
