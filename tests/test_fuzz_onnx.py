@@ -697,6 +697,24 @@ def test_runtime_is_no_judge_of_fewer_values_than_keys(heads: int, judges: str) 
     assert "".join(sorted(peers_of(case).judges_of(0, 0))) == judges
 
 
+@pytest.mark.parametrize(
+    ("operator", "x", "judges"),
+    [
+        ("ReduceL1", [[2**31 - 1, 1], [3, 4]], "R"),  # 2^31 wraps
+        ("ReduceL1", [[2**31 - 1, 0], [1, 4]], "OR"),
+        ("ReduceL2", [[2**16, 1], [3, 4]], "R"),
+        ("ReduceSumSquare", [[2**16, 1], [3, 4]], ""),  # of which the reference gives int64
+        ("ReduceSum", [[2**31 - 1, 1], [3, 4]], "R"),
+        ("ReduceProd", [[2**16, 2**15], [3, 4]], "R"),
+        ("ReduceProd", [[2**16, 2**14], [3, 4]], "OR"),
+    ],
+)
+def test_runtime_is_no_judge_of_reduced_integers_that_wrap(operator: str, x: list[list[int]], judges: str) -> None:
+    text = f"(int32[2,2] x, int64[1] a) => (int32[?,?] y) {{ y = {operator} (x, a) }}"
+    case = _case(text, {"x": np.array(x, np.int32), "a": np.array([1])}, 18)
+    assert "".join(sorted(peers_of(case).judges_of(0, 0))) == judges
+
+
 @pytest.mark.parametrize(("most", "is_told"), [(2**62, True), (3, False)])
 def test_a_peer_alone_is_no_judge_of_what_large_integers_become(most: int, is_told: bool) -> None:
     model = _case("(int64[2] x) => (float[?] z) { y = ReduceLogSumExp (x) z = Cast <to = 1> (y) }", {}, 18).model

@@ -32,6 +32,8 @@ from tests.onnx_models.operands import (
 
 _SMALL_BIAS = 1e-2
 _LARGEST_EXPONENT = 88
+_OF_SQUARES = {"ReduceL2", "ReduceSumSquare"}
+_SUMS = {"ReduceL1", "ReduceMean", "ReduceProd", "ReduceSum", *_OF_SQUARES}
 
 
 def runtime_is_wrong(model: onnx.ModelProto, known: Known | None = None) -> str:
@@ -216,6 +218,26 @@ def _overflows(seen: Seen) -> bool:
     return y is None or seen.may(lambda x, w, r, *each: holds(x, w, r, y, *each), 0, 1, 2, *others)
 
 
+def _saturates_reduced(seen: Seen) -> bool:
+    """Whether a reduction makes integers that f64 or their type does not hold, of which the standard's functions wrap.
+
+    These are sums of `Abs` or of `Mul`.
+    """
+    op, given = seen.node.op_type, seen.attributes
+
+    def holds(x: Any, *told: Any) -> bool:
+        if x.dtype.kind not in "iu":
+            return False
+        axes = told[0] if told else given.get("axes")
+        sizes = np.abs(x.astype(np.float64))
+        every = axes is None or (not np.size(axes) and not given.get("noop_with_empty_axes"))
+        total = np.prod if op == "ReduceProd" else np.sum
+        reduced = total(sizes**2 if op in _OF_SQUARES else sizes, None if every else tuple(np.ravel(axes)))
+        return bool((reduced > min(1 << 53, np.iinfo(x.dtype).max)).any())
+
+    return op in _SUMS and seen.may(holds, 0, *([1] if seen.has(1) else []))
+
+
 def _saturates(left: int, right: int) -> Callable[[Seen], str]:
     """A rule for products of u8 on the left of its kernel by i8 on the right."""
     return when(
@@ -301,7 +323,10 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
     ),
     **dict.fromkeys(
         ("Reduce" + kind for kind in ("L1", "L2", "LogSum", "LogSumExp", "Mean", "Prod", "Sum", "SumSquare")),
-        when("gives nothing, or 0, where it reduces nothing", lambda s: s.may(lambda x: not x.size, 0)),
+        when(
+            "gives nothing, or 0, where it reduces nothing, and reduces integers in f64, which saturates",
+            lambda s: s.may(lambda x: not x.size, 0) or _saturates_reduced(s),
+        ),
     ),
     **dict.fromkeys(
         ("ReduceMax", "ReduceMin"),
