@@ -698,6 +698,23 @@ def test_runtime_is_no_judge_of_fewer_values_than_keys(heads: int, judges: str) 
 
 
 @pytest.mark.parametrize(
+    ("mode", "scale", "judges"),
+    [
+        ("floor", 0.6, "R"),  # the second place is 2 - 1e-7, which f32 has for 2
+        ("floor", 0.7, "OR"),
+        ("floor", 1.5, "OR"),  # whole places, as the scale is exact
+        ("ceil", 0.6, "R"),
+        ("round_prefer_floor", 0.6, "OR"),
+        ("round_prefer_floor", 1.2, "R"),
+    ],
+)
+def test_runtime_is_no_judge_of_places_beside_an_edge(mode: str, scale: float, judges: str) -> None:
+    how = f'mode = "nearest", nearest_mode = "{mode}", coordinate_transformation_mode = "half_pixel"'
+    text = f'(float[4] x) => (float[?] y) <float[1] s = {{{scale}}}> {{ y = Resize <{how}> (x, "", s) }}'
+    assert "".join(sorted(peers_of(_case(text, {"x": _ones(4)}, 19)).judges_of(0, 0))) == judges
+
+
+@pytest.mark.parametrize(
     ("operator", "x", "judges"),
     [
         ("ReduceL1", [[2**31 - 1, 1], [3, 4]], "R"),  # 2^31 wraps

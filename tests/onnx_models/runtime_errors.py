@@ -111,6 +111,34 @@ def _goes_by_size(seen: Seen) -> bool:
     return (is_one and not lengths) or any(before == after or (is_one and after == 1) for before, after in parts)
 
 
+def _rounds_places(seen: Seen) -> bool:
+    """Whether a place is so close to where the nearest element changes that f32 has it on the edge, or beyond."""
+    given = seen.attributes
+    mode = given.get("coordinate_transformation_mode", b"half_pixel" if seen.opset > 10 else b"asymmetric")
+    if given.get("mode", b"nearest") != b"nearest" or mode == CROP:
+        return False
+    lengths, is_half = (
+        resized_lengths(seen),
+        given.get("nearest_mode", b"round").startswith(b"round") and seen.opset > 10,
+    )
+
+    def is_near(before: int, length: float, after: int) -> bool:
+        scale, outputs = length / before, np.arange(after)
+        if mode == b"asymmetric":
+            places = outputs / scale
+        elif mode == b"align_corners":
+            places = outputs * (before - 1) / (length - 1) if length != 1 else np.zeros(after)
+        else:
+            moved = before / 2 * (1 - after / length) if mode == b"half_pixel_symmetric" else 0
+            places = moved + (outputs + 0.5) / scale - 0.5
+        edges = np.rint(places - is_half / 2) + is_half / 2
+        is_exact = float(np.float32(scale)) == scale and mode in (b"asymmetric", b"half_pixel", b"pytorch_half_pixel")
+        apart = np.abs(places - edges)
+        return bool(((apart < F32_STEP * np.maximum(places, 1)) & ((apart > 0) | (not is_exact))).any())
+
+    return not lengths or any(is_near(*each) for each in lengths if each[0] != each[2] and each[0] > 0)
+
+
 def _crops_what_stays(seen: Seen) -> bool:
     """Whether a Resize has a region along an axis whose size stays."""
     if seen.attributes.get("coordinate_transformation_mode") != CROP:
@@ -273,10 +301,13 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
         lambda s: s.attributes.get("auto_pad", b"").startswith(b"SAME") or _is_wider(s),
     ),
     "Resize": when(
-        "goes by the rounded size, and passes over the region along an axis whose size stays",
-        lambda s: _goes_by_size(s) or _crops_what_stays(s),
+        "goes by the rounded size, places elements in f32, and passes over the region along an axis whose size stays",
+        lambda s: _goes_by_size(s) or _rounds_places(s) or _crops_what_stays(s),
     ),
-    "Upsample": when("passes over a scale that leaves a size as it is", _goes_by_size),
+    "Upsample": when(
+        "places elements in f32, and passes over a scale that leaves a size as it is",
+        lambda s: _goes_by_size(s) or _rounds_places(s),
+    ),
     "GatherND": when("passes over indices into nothing, and over batches of other sizes", _gathers_elsewhere),
     **dict.fromkeys(("ArgMax", "ArgMin"), when("finds a place in nothing", lambda s: s.may(lambda x: not x.size, 0))),
     "MaxUnpool": when("takes indices for those of the shape that is asked for", lambda s: s.has(2)),
