@@ -18,7 +18,7 @@ from tests.onnx_models.parts import all_nodes
 from tests.onnx_models.peers import run_runtime
 from tests.onnx_models.registry import RECIPES
 from tests.onnx_models.rounding import contents, is_rounding, jumps
-from tests.onnx_models.theirs import is_inexact
+from tests.onnx_models.unspecified import is_inexact
 from tests.onnx_models.ways import breaks_what_was_taken
 
 NOT_DRAWN = {"Constant", "ImageDecoder"}
@@ -660,11 +660,75 @@ def test_runtime_is_no_judge_of_a_past_of_other_lengths(size: int, judges: str) 
     assert "".join(theirs.judges[0, 0].keys() - {"R"}) == judges
 
 
+@pytest.mark.parametrize(("keys", "size", "judges"), [(1, 2, "OR"), (2, 0, "OR"), (2, 2, "R")])
+def test_runtime_is_no_judge_of_keys_that_come_after_a_single_query(keys: int, size: int, judges: str) -> None:
+    text = """(float[1,1,1,1] q, float[1,1,K,1] k, float[1,1,P,1] p) => (float[?,?,?,?] y) {
+      y, a, b = Attention <is_causal = 1> (q, k, k, "", p, p)
+    }"""
+    inputs = {"q": _ones(1, 1, 1, 1), "k": _ones(1, 1, keys, 1), "p": _ones(1, 1, size, 1)}
+    assert "".join(sorted(peers_of(_case(text, inputs, 24)).judges_of(0, 0))) == judges
+
+
+@pytest.mark.parametrize(
+    ("operands", "attributes", "judges"),
+    [
+        ("q, k, k, m", "is_causal = 0", "OR"),
+        ("q, k, k, m", "is_causal = 1", "R"),  # the first query sees the first key alone, which the mask hides
+        ('q, k, k, "", "", "", one', "is_causal = 1", "R"),  # one key for two queries: the first sees none
+        ('q, k, k, "", "", "", one', "is_causal = 0", "OR"),
+        ('q, k, k, "", "", "", two', "is_causal = 1", "OR"),
+        ("f, f, f, m", "is_causal = 1", "OR"),
+    ],
+)
+def test_runtime_is_no_judge_of_doubles_that_see_nothing(operands: str, attributes: str, judges: str) -> None:
+    text = f"""(double[1,1,2,1] q, double[1,1,3,1] k, float[1,1,2,1] f, bool[2,2] m) => (y)
+      <int64[1] one = {{1}}, int64[1] two = {{2}}> {{ y = Attention <{attributes}> ({operands}) }}"""
+    inputs = {"q": np.ones((1, 1, 2, 1)), "k": np.ones((1, 1, 3, 1)), "f": _ones(1, 1, 2, 1)}
+    kind = "float" if operands[0] == "f" else "double"
+    case = _case(text.replace("(y)", f"({kind}[?,?,?,?] y)"), {**inputs, "m": np.array([[False, True]] * 2)}, 24)
+    assert "".join(sorted(peers_of(case).judges_of(0, 0))) == judges
+
+
 @pytest.mark.parametrize(("heads", "judges"), [(2, "OR"), (1, "")])
 def test_runtime_is_no_judge_of_fewer_values_than_keys(heads: int, judges: str) -> None:
     text = "(double[1,4,3,2] q, double[1,2,2,2] k, double[1,H,2,2] v) => (double[?,?,?,?] y) {y = Attention (q, k, v)}"
     inputs = {"q": _ones(1, 4, 3, 2), "k": _ones(1, 2, 2, 2), "v": _ones(1, heads, 2, 2)}
     case = _case(text, {name: each.astype(np.float64) for name, each in inputs.items()}, 24)
+    assert "".join(sorted(peers_of(case).judges_of(0, 0))) == judges
+
+
+@pytest.mark.parametrize(
+    ("mode", "scale", "judges"),
+    [
+        ("floor", 0.6, "R"),  # the second place is 2 - 1e-7, which f32 has for 2
+        ("floor", 0.7, "OR"),
+        ("floor", 1.5, "OR"),  # whole places, as the scale is exact
+        ("ceil", 0.6, "R"),
+        ("round_prefer_floor", 0.6, "OR"),
+        ("round_prefer_floor", 1.2, "R"),
+    ],
+)
+def test_runtime_is_no_judge_of_places_beside_an_edge(mode: str, scale: float, judges: str) -> None:
+    how = f'mode = "nearest", nearest_mode = "{mode}", coordinate_transformation_mode = "half_pixel"'
+    text = f'(float[4] x) => (float[?] y) <float[1] s = {{{scale}}}> {{ y = Resize <{how}> (x, "", s) }}'
+    assert "".join(sorted(peers_of(_case(text, {"x": _ones(4)}, 19)).judges_of(0, 0))) == judges
+
+
+@pytest.mark.parametrize(
+    ("operator", "x", "judges"),
+    [
+        ("ReduceL1", [[2**31 - 1, 1], [3, 4]], "R"),  # 2^31 wraps
+        ("ReduceL1", [[2**31 - 1, 0], [1, 4]], "OR"),
+        ("ReduceL2", [[2**16, 1], [3, 4]], "R"),
+        ("ReduceSumSquare", [[2**16, 1], [3, 4]], ""),  # of which the reference gives int64
+        ("ReduceSum", [[2**31 - 1, 1], [3, 4]], "R"),
+        ("ReduceProd", [[2**16, 2**15], [3, 4]], "R"),
+        ("ReduceProd", [[2**16, 2**14], [3, 4]], "OR"),
+    ],
+)
+def test_runtime_is_no_judge_of_reduced_integers_that_wrap(operator: str, x: list[list[int]], judges: str) -> None:
+    text = f"(int32[2,2] x, int64[1] a) => (int32[?,?] y) {{ y = {operator} (x, a) }}"
+    case = _case(text, {"x": np.array(x, np.int32), "a": np.array([1])}, 18)
     assert "".join(sorted(peers_of(case).judges_of(0, 0))) == judges
 
 

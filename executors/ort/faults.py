@@ -177,8 +177,15 @@ def _empty_strings(node: Node) -> str:
 
 
 def _parameters(node: Node) -> str:
-    is_given = node.attrs["activation_alpha"] or node.attrs["activation_beta"]
+    is_given = node.attrs.get("activation_alpha") or node.attrs.get("activation_beta")
     return "ONNX Runtime hands the parameters of activations out in another way" if is_given else ""
+
+
+def _recurrence(node: Node) -> str:
+    """Foreign where only running tells the rank of an operand; a native one is written with its first states."""
+    lengths, *states = (*node.inputs, *(None for _ in range(7)))[4:7]
+    is_kept = lengths is not None and any(state is not None for state in states)
+    return "ONNX Runtime ends in 0 for a sequence that makes no step" if is_kept else _parameters(node)
 
 
 def _unordered(node: Node) -> str:
@@ -231,7 +238,10 @@ _FAULTS: dict[str, Callable[[Node], str]] = {
     "lstm": _parameters,
     "max_unpool": _unpooled,
     "non_zero": _scalar,
+    "onnx.GRU": _recurrence,
+    "onnx.LSTM": _recurrence,
     "onnx.MaxUnpool": _unpooled,
+    "onnx.RNN": _recurrence,
     "onnx.Resize": _resized,
     "onnx.Upsample": _resized,
     "onnx.Gather": _string_rows,  # foreign, where only running tells how many axes there are

@@ -52,11 +52,13 @@ _REDEFINED = {
 
 
 @cache
-def unchanged_span(op_type: str, version: int, domain: str) -> tuple[int, int | None] | None:
+def unchanged_span(
+    op_type: str, version: int, domain: str, given: frozenset[str] | None = None
+) -> tuple[int, int | None] | None:
     """The first and last opset version in which the operator means what it does at `version`; None when it is unknown.
 
     A last version of None is no end. New element types and new attributes do not change the meaning of a node that does
-    without them.
+    without them, nor do attributes that went, where it has just those that are `given`.
     """
     history = versions_of(op_type, domain)
     since = max((v for v in history if v <= version), default=None)
@@ -64,19 +66,23 @@ def unchanged_span(op_type: str, version: int, domain: str) -> tuple[int, int | 
         return None
     position = history.index(since)
     first = last = position
-    while first > 0 and _means_the_same(op_type, domain, history[first - 1], history[first]):
+    while first > 0 and _means_the_same(op_type, domain, history[first - 1], history[first], given):
         first -= 1
-    while last + 1 < len(history) and _means_the_same(op_type, domain, history[last], history[last + 1]):
+    while last + 1 < len(history) and _means_the_same(op_type, domain, history[last], history[last + 1], given):
         last += 1
     return history[first], (history[last + 1] - 1 if last + 1 < len(history) else None)
 
 
-def _means_the_same(op_type: str, domain: str, older: int, newer: int) -> bool:
+def _means_the_same(op_type: str, domain: str, older: int, newer: int, given: frozenset[str] | None) -> bool:
     old, new = schema_of(op_type, older, domain), schema_of(op_type, newer, domain)
     if old is None or new is None or new.deprecated or (domain, op_type, newer) in _REDEFINED:
         return False
-    defaults = {name: attribute.default_value for name, attribute in new.attributes.items()}
-    kept = all(name in defaults and defaults[name] == old.attributes[name].default_value for name in old.attributes)
+    kept = all(
+        new.attributes[name].default_value == attribute.default_value
+        if name in new.attributes
+        else given is not None and name not in given and not attribute.required and not attribute.default_value.name
+        for name, attribute in old.attributes.items()
+    )
     return kept and _begins_with(new.inputs, old.inputs) and _begins_with(new.outputs, old.outputs)
 
 

@@ -17,18 +17,12 @@ from tests.onnx_models import peers, ways
 from tests.onnx_models.cases import Case
 from tests.onnx_models.draw import Unrunnable
 from tests.onnx_models.judging import difference, quantizes, tolerance
+from tests.onnx_models.operands import Known
 from tests.onnx_models.parts import inlined, part_of
+from tests.onnx_models.reference_errors import reference_is_wrong
 from tests.onnx_models.rounding import contents, is_rounding, jumps
-from tests.onnx_models.theirs import (
-    Known,
-    is_a_limit,
-    is_inexact,
-    is_open,
-    lacks_kernel,
-    reference_is_wrong,
-    refuses_values,
-    runtime_is_wrong,
-)
+from tests.onnx_models.runtime_errors import lacks_kernel, refuses_values, runtime_is_wrong
+from tests.onnx_models.unspecified import is_inexact, is_open
 
 SLOW_S = 5.0
 """Of the thread that compares: the threads of ONNX Runtime spin, on each core one."""
@@ -197,7 +191,7 @@ def _hold(outcome: Outcome, case: Case, graph: Any, theirs: Peers, chosen: Seque
             outcome.theirs = f"peers: {told}"
     if not theirs.judged(theirs.calls):
         outcome.kind = "unjudged"
-    elif is_a_limit(graph):
+    elif ways.is_a_limit(graph):
         outcome.kind = "limit"
     elif isinstance(graph, Exception):
         outcome.findings = _of_error(graph, "read", theirs, theirs.calls, lambda part: ways.read(_bytes(part)))

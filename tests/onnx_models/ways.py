@@ -1,5 +1,6 @@
 """The ways in which capgraph runs a model: its executors, and the files that it writes in ONNX Runtime."""
 
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -7,7 +8,7 @@ from typing import Any, TypeAlias
 import capgraph
 from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
-from capgraph.ir.errors import CapgraphError
+from capgraph.ir.errors import CapgraphError, ShapeError
 from capgraph.ir.graph import Graph
 from capgraph.ir.types import type_symbols
 
@@ -18,6 +19,7 @@ EXECUTORS = ("eager", "graph", "ort")
 TARGETS = ("file-standard", "file-ort")
 WAYS = (*EXECUTORS, *TARGETS)
 MOST_RANGES = 3
+_NEVER_EQUAL = re.compile(r"broadcast sizes must be equal or 1: (.+) and (.+) differ")
 
 
 def read(model: bytes) -> Graph:
@@ -76,3 +78,9 @@ def _file(graph: Graph, target: str) -> Callable[[Mapping[str, Any]], Results]:
         return answers(opened, {name: inputs[name] for name in names if name in inputs})
 
     return run
+
+
+def is_a_limit(error: Any) -> bool:
+    """Whether a model is refused for sizes that always differ, though one of them may be 1: docs/onnx.md says so."""
+    told = _NEVER_EQUAL.search(str(error)) if isinstance(error, ShapeError) else None
+    return told is not None and not all(each.isdigit() for each in told.groups())

@@ -145,7 +145,8 @@ class _Limit(NamedTuple):
 def _limits(graph: Graph) -> Iterator[_Limit]:
     for node in all_nodes(graph):
         domain, op_type = domain_and_operator(node.op) if node.op.is_foreign else ("?", "")
-        span = unchanged_span(op_type, int(node.attrs.get("opset_version") or 1), "") if domain == "" else None
+        version = int(node.attrs.get("opset_version") or 1)
+        span = unchanged_span(op_type, version, "", frozenset(node.attrs)) if domain == "" else None
         if span is not None:
             yield _Limit(node, op_type, span)
 

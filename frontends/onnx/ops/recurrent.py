@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from ....ir.analysis.contents import constant_of
 from ....ir.dims import Dim
 from ....ir.errors import UnsupportedError
 from ....ir.graph import Node, Value
@@ -89,11 +90,31 @@ def export_cell(ctx: ExportContext, node: Node) -> None:
         results = [ctx.writer.new_name(f"{value.name}_time_first") for value in node.outputs]
     size = _hidden_size(node)
     require_hidden_size(ctx, size)
-    ctx.emit(node.op.name.upper(), operands, results, hidden_size=size, **attrs)
+    kept = _states_of_no_step(ctx, node)
+    made = [ctx.writer.new_name(f"{node.outputs[i].name}_step") if i in kept else y for i, y in enumerate(results)]
+    ctx.emit(node.op.name.upper(), operands, made, hidden_size=size, **attrs)
+    if kept:
+        column = ctx.emit_value("Reshape", (operands[4], ctx.ints((-1, 1))))
+        is_empty = ctx.emit_value("Equal", (column, ctx.constant(0, DType.I32)))
+        for place, state in kept.items():
+            ctx.emit("Where", (is_empty, operands[state], made[place]), (results[place],))
     if is_batch_first:
         for value, written in zip(node.outputs, results, strict=True):
             perm = (1, 0, 2) if value.tensor.rank == 3 else (2, 0, 1, 3)
             ctx.emit("Transpose", (written,), (value,), perm=perm)
+
+
+def _states_of_no_step(ctx: ExportContext, node: Node) -> dict[int, int]:
+    """By last state that is read, the operand that it is where a sequence has no step, for which ONNX Runtime has 0."""
+    lengths = node.inputs[4]
+    if lengths is None or ctx.dialect is Dialect.FAITHFUL or ctx.opset < 9:  # before there is no Where
+        return {}
+    known = constant_of(lengths)
+    if known is not None and (known.array > 0).all():
+        return {}
+    pairs = zip(range(1, len(node.outputs)), _STATES, strict=False)
+    read = {place: at for place, at in pairs if node.outputs[place].has_uses or node.outputs[place].is_graph_output}
+    return {place: at for place, at in read.items() if node.inputs[at] is not None}
 
 
 EXPORTS = dict.fromkeys(("lstm", "gru", "rnn"), export_cell)

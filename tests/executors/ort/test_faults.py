@@ -16,6 +16,7 @@ ROWS = "graph @main(%x: f32[9, 2], %i: i64[5, 1], %u: f32[5, 2]) { %y: f32[9, 2]
 DISTINCT = "%y: f16[u0, 2], %f: i64[u0], %i: i64[4], %c: i64[u0] = unique(%x) {axis = 0} return %y"
 SORTED = "%y: f32[4], %i: i64[4] = sort(%x) return %y"
 STFT = "%y: f32[1, 10, 5, 2] = stft(%x, _) {frame_step = 9, frame_length = 9} return %y"
+CELL = "graph @main(%x: f32[*], %w: f32[1, 1, 1], %n: i32[1]) { %y: f32[*]"
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,12 @@ STFT = "%y: f32[1, 10, 5, 2] = stft(%x, _) {frame_step = 9, frame_length = 9} re
             "%y: f32[1, 1, u0] = onnx.MaxUnpool(%x, %i, %s) return %y }",
             "counts the indices",
         ),
+        (f"{CELL} = onnx.GRU(%x, %w, %w, _, %n, %w) return %y }}", "no step"),
+        (f"{CELL} = onnx.RNN(%x, %w, %w, _, %n, %w) return %y }}", "no step"),
+        (f"{CELL} = onnx.LSTM(%x, %w, %w, _, %n, _, %w) return %y }}", "no step"),
+        (f"{CELL} = onnx.LSTM(%x, %w, %w, _, %n) return %y }}", ""),
+        (f"{CELL} = onnx.LSTM(%x, %w, %w, _, _, %w) return %y }}", ""),
+        (f"{CELL} = onnx.RNN(%x, %w, %w) {{activation_alpha = [0.5]}} return %y }}", "parameters"),
         ("graph @main(%x: bool[]) { %y: i64[0, u0] = non_zero(%x) return %y }", "scalar"),
         (
             "graph @main(%x: string[2]) { %y: string[2, u0], %n: i64[2] = onnx.StringSplit(%x) "

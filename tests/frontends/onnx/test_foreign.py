@@ -429,3 +429,24 @@ def test_a_body_is_told_the_sizes_that_it_sees_a_product_of():
     )
     (rows,) = run(graph, np.arange(12, dtype=F32).reshape(2, 3, 2))
     assert [row.tolist() for row in rows] == [[[*range(12)]]] * 2
+
+
+def test_a_reduction_of_a_function_body_goes_out_beside_newer_operators() -> None:
+    """DynamicQuantizeLinear is a function of opset 11, with a ReduceMin without axes that means the same in 18."""
+    graph = import_model(
+        parsed(
+            """<ir_version: 10, opset_import: ["" : 21]>
+            net (float[6] x, int64[N] shape, string[1] t) => (uint8 y, float s, uint8 z, string[1] u) {
+              a = Reshape (x, shape)
+              y, s, z = DynamicQuantizeLinear (a)
+              u = StringConcat (t, t)
+            }"""
+        )
+    ).graph
+    assert {"onnx.StringConcat", "onnx.ReduceMin"} <= {node.op.name for node in graph.nodes}
+    written = export_model(graph, keep_versions=True)
+    assert written.opset_import[0].version == 21
+    inputs = {"x": np.arange(6, dtype=F32), "shape": np.array([3, 2]), "t": np.array(["a"], object)}
+    session = onnxruntime.InferenceSession(written.SerializeToString(), providers=["CPUExecutionProvider"])
+    for found, wanted in zip(session.run(None, inputs), run(graph, *inputs.values()), strict=True):
+        assert np.array_equal(found, wanted)

@@ -36,6 +36,21 @@ def test_the_span_in_which_an_operator_means_the_same(operator, version, span):
 
 
 @pytest.mark.parametrize(
+    ("operator", "version", "given", "span"),
+    [
+        ("ReduceMin", 11, {"keepdims"}, (1, None)),  # without axes
+        ("ReduceMin", 11, {"axes"}, (1, 17)),
+        ("ReduceSum", 7, set(), (1, None)),
+        ("Split", 11, {"axis"}, (2, None)),
+        ("Softmax", 11, {"axis"}, (1, 12)),
+        ("DFT", 17, set(), (17, 19)),  # the default axis changed as it became an operand
+    ],
+)
+def test_attributes_that_went_matter_to_nodes_that_have_them(operator, version, given, span):
+    assert unchanged_span(operator, version, "", frozenset(given)) == span
+
+
+@pytest.mark.parametrize(
     ("use", "version", "problem"),
     [
         (OperatorUse("Neg", "", [F32], [F32], []), 6, ""),

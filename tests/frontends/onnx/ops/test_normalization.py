@@ -20,6 +20,7 @@ from tests.frontends.onnx.ops.there_and_back import (
 )
 from tests.ir.ops.onnx_oracle import assert_close, one_node, random, runtime
 from tests.onnx_models.peers import session
+from tests.onnx_models.ways import read
 
 
 @pytest.mark.parametrize("opset", [11, 13])
@@ -216,3 +217,24 @@ def test_softmax_over_several_axes_is_one_operator_again_before_opset_13(operato
     newer = export_model(graph, opset=13)
     assert len(newer.graph.node) <= 7  # of an operand that may be empty the last size is computed, too
     compare(runtime_of(newer, feeds_of(x)), evaluated(graph, feeds_of(x)))
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 4, 3), (1, 0, 4, 3), (1, 2, 4, 0)])
+@pytest.mark.parametrize(
+    ("body", "operators"),
+    [
+        ("z = Flatten(x) y = Softmax(x)", ["Reshape", "Softmax"]),
+        ("y = Softmax(x) z = Flatten(y)", ["Softmax", "Flatten"]),
+        ("y = Softmax(x) u = Flatten(y) v = Flatten(x) z = Add(u, v)", ["Reshape", "Softmax", "Flatten", "Add"]),
+    ],
+)
+def test_rows_of_a_softmax_before_opset_13_may_be_read_elsewhere(body, operators, shape):
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 3, opset_import: ["" : 7]>
+        g (float[1, A, 4, B] x) => (float[1, A, 4, B] y, float[1, C] z) {{ {body} }}"""
+    )
+    graph = read(model.SerializeToString())
+    written = export_model(graph, keep_versions=True, dialect=Dialect.ORT)
+    assert sorted(node.op_type for node in written.graph.node) == sorted(operators)
+    x = np.zeros(shape, np.float32)
+    compare(runtime_of(written, {"x": x}), evaluated(graph, {"x": x}))

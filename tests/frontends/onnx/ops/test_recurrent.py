@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
@@ -98,3 +99,33 @@ def test_a_hidden_size_that_nothing_tells_is_refused_for_onnxruntime(operator):
     export_model(graph, dialect=Dialect.STANDARD)
     with pytest.raises(UnsupportedError, match="wants hidden_size"):
         export_model(graph, dialect=Dialect.ORT)
+
+
+@pytest.mark.parametrize("layout", [0, 1])
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+@pytest.mark.parametrize("operator", list(GATES))
+def test_a_sequence_without_a_step_ends_in_its_first_state(operator, direction, layout):
+    """The last output of no step is what came before the first: ONNX Runtime's own recurrences give 0."""
+    inputs = operands(operator, 2 if direction == "bidirectional" else 1)
+    if layout:
+        inputs = [np.swapaxes(x, 0, 1) if x is not None and i in (0, 5, 6) else x for i, x in enumerate(inputs)]
+    attrs: dict[str, Any] = {"hidden_size": 5, "direction": direction, "layout": layout}
+    model = with_symbols(one_node(operator, inputs, 3 if operator == "LSTM" else 2, 14, attrs), ["x4"])
+    graph = imported(model)
+    feeds = {**feeds_of(*inputs), "x4": np.array([0, 3], np.int32)}
+    y, *last = evaluated(graph, feeds)
+    axis = 0 if layout else 1
+    for found, began in zip(last, inputs[5:7], strict=False):
+        assert np.array_equal(np.take(found, 0, axis), np.take(began, 0, axis))
+    written = export_model(graph, opset=14, dialect=Dialect.STANDARD)
+    compare(runtime_of(written, feeds), (y, *last))
+
+
+def test_lengths_that_are_known_to_be_steps_need_no_choice():
+    inputs = operands("GRU", 1)
+    model = one_node("GRU", inputs, 2, 14, {"hidden_size": 5})
+    lengths = onnx.numpy_helper.from_array(inputs[4], "x4")
+    model.graph.initializer.append(lengths)
+    del model.graph.input[4]
+    written = export_model(imported(model), opset=14, dialect=Dialect.STANDARD)
+    assert [node.op_type for node in written.graph.node] == ["GRU"]

@@ -1,0 +1,115 @@
+"""What has no judge: what the standard leaves open, and integers that a single peer computes in floats."""
+
+import numpy as np
+import onnx
+
+from tests.onnx_models.operands import (
+    CROP,
+    Known,
+    Seen,
+    exceeds,
+    is_float,
+    is_special,
+    nodes_of,
+    scanned,
+    writes_strings,
+)
+
+_OF_LETTERS = {
+    "Equal",
+    "RegexFullMatch",
+    "StringConcat",
+    "StringNormalizer",
+    "StringSplit",
+    "TfIdfVectorizer",
+    "Unique",
+}
+
+
+def is_open(model: onnx.ModelProto, known: Known | None = None) -> str:
+    """Why the standard leaves open what the model gives; empty where it does not."""
+    nodes = nodes_of(model, known)
+    if any(map(_looks_into_strings, nodes)) and any(writes_strings(node, is_float) for node in nodes):
+        return "nothing says in which digits numbers are written"
+    return next((why for node in nodes if (why := _open(node))), "")
+
+
+def _looks_into_strings(seen: Seen) -> bool:
+    """Whether a result hangs on the letters of strings."""
+    return seen.node.op_type in _OF_LETTERS and seen.may(lambda x: x.dtype.kind in "OU", 0)
+
+
+THROUGH_FLOATS = {"Gemm", "Mean", "Pow", "Einsum", "CumSum", "Resize", "Upsample"}
+"""Of integers one peer or the other computes these in floats, which saturate; reductions, too."""
+
+
+def is_inexact(model: onnx.ModelProto, known: Known | None = None, told: str = "integers") -> bool:
+    """Whether a single peer is no judge of integers; of what they become then only if a float does not hold them."""
+    return any(
+        (seen.node.op_type in THROUGH_FLOATS or seen.node.op_type.startswith("Reduce"))
+        and seen.may(lambda x: x.dtype.kind in "iu", 0)
+        and (told == "integers" or exceeds(24)(seen))
+        for seen in nodes_of(model, known)
+    )
+
+
+UNORDERED = {
+    "DFT",
+    "STFT",
+    "GridSample",
+    "Resize",
+    "RoiAlign",
+    "Det",
+    "GRU",
+    "LSTM",
+    "RNN",
+    "Attention",
+    "Upsample",
+    "LRN",
+    "DeformConv",
+    "DynamicQuantizeLinear",
+    "QuantizeLinear",
+    "MaxPool",
+    "MaxRoiPool",
+    "GlobalMaxPool",
+    "Hardmax",
+    "TopK",
+    "Unique",
+    "ArgMax",
+    "ArgMin",
+}
+"""What NaN and infinities become in these hangs on the order of sums and of comparisons."""
+WINDOWS = {"BlackmanWindow", "HammingWindow", "HannWindow"}
+STASHED = {"GroupNormalization", "LayerNormalization", "RMSNormalization"}
+
+
+def _open(seen: Seen) -> str:
+    op = seen.node.op_type
+    if op in UNORDERED or (op in ("Softmax", "LogSoftmax") and seen.opset < 13):
+        places = range(len(seen.node.input))
+        if any(seen.has(place) and seen.may(is_special, place) for place in places):
+            return "NaN and infinities hang on an order here"
+    if op == "MaxPool" and set(seen.attributes.get("dilations", ())) - {1} and any(seen.attributes.get("pads", ())):
+        return "windows may see nothing but padding"
+    if op in ("Loop", "Scan") and _has_unknown_sizes(seen):
+        return "sizes of what no round gave"
+    if op in WINDOWS and seen.attributes.get("output_datatype") == onnx.TensorProto.DOUBLE:
+        return "the standard's own function computes it in f32"
+    if op in STASHED and seen.attributes.get("stash_type", 1) == 1 and seen.may(lambda x: x.dtype == np.float64, 0):
+        return "doubles go through f32 by the standard, and not in either peer"
+    if op == "STFT" and seen.attributes.get("onesided", 1) and seen.may(lambda x: x.shape[-1] == 2, 0):
+        return "half of the spectrum of complex signals"
+    if op == "Resize" and seen.attributes.get("coordinate_transformation_mode") == CROP:
+        return "" if seen.has(1) and seen.may(lambda roi: roi.size > 0, 1) else "the region to crop is not given"
+    return ""
+
+
+def _has_unknown_sizes(seen: Seen) -> bool:
+    """Whether a result of a Loop or Scan that ran no round has sizes of 0, which stand for those that nothing tells.
+
+    Of a body whose output has no rank they may be missing as a whole.
+    """
+    return any(
+        each is not None and not len(each) and (not ty.HasField("shape") or 0 in each.shape[1:])
+        for ty, each in scanned(seen)
+    )
