@@ -218,6 +218,7 @@ _GAPS = "kernel_shape = [2], dilations = [2]"
             "",
         ),
         (
+        ("(string[2,2] x) => (string[?,?] y) { y = Trilu (x) }", {"x": np.full((2, 2), "a", object)}, ""),
             "(float[1,1,0,N] x) => (float[?,?,?,?] y) { y = SpaceToDepth <blocksize = 2> (x) }",
             {"x": _ones(1, 1, 0, 4)},
             "OR",
