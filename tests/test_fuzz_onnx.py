@@ -111,6 +111,12 @@ _FOUND = [
         },
     ),
     (
+        12,
+        "(float[2] x) => (float[?,?] y) <int64 p = {1}> { "
+        "s = SplitToSequence <keepdims = 0> (x, p) y = ConcatFromSequence <axis = -1, new_axis = 1> (s) }",
+        {"x": _ones(2)},
+    ),
+    (
         15,
         "(float[N] x) => (seq(float[]) y) <int64 p = {4}> { y = SplitToSequence (x, p) }",
         {"x": _ones(0)},
@@ -212,13 +218,13 @@ _GAPS = "kernel_shape = [2], dilations = [2]"
             {"x": _ones(1, 1, 5)},
             "O",
         ),
+        ("(string[2,2] x) => (string[?,?] y) { y = Trilu (x) }", {"x": np.full((2, 2), "a", object)}, ""),
         (
             "(float[1,1,0,N] x) => (float[?,?,?,?] y) { y = SpaceToDepth <blocksize = 2> (x) }",
             {"x": _ones(1, 1, 0, 3)},
             "",
         ),
         (
-        ("(string[2,2] x) => (string[?,?] y) { y = Trilu (x) }", {"x": np.full((2, 2), "a", object)}, ""),
             "(float[1,1,0,N] x) => (float[?,?,?,?] y) { y = SpaceToDepth <blocksize = 2> (x) }",
             {"x": _ones(1, 1, 0, 4)},
             "OR",
