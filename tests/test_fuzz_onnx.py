@@ -906,3 +906,14 @@ def test_contents_are_of_the_peer_that_may_be_right() -> None:
     }"""
     case = _case(text, {"x": _ones(1, 1, 4), "w": _ones(1, 1, 2)}, 13)
     assert contents(case.model, case.calls[0])["y"].shape == (1, 1, 12)
+
+
+@pytest.mark.parametrize(
+    ("kind", "x", "judges"),
+    [("float16", np.nan, "R"), ("float16", -2, "RO"), ("float", np.nan, "RO")],
+)
+def test_runtime_is_no_judge_of_the_sign_of_nan_of_16_bits(kind: str, x: float, judges: str) -> None:
+    call = {"x": np.array([x], np.float16 if kind == "float16" else np.float32)}
+    case = _case(f"({kind}[1] x) => ({kind}[?] y) {{ y = Sign (x) }}", call, 13)
+    assert set(peers_of(case).judges[0, 0]) == set(judges)
+    assert compared(case).kind == "fine"

@@ -400,6 +400,7 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
             or _sees_nothing_in_doubles(s)
         ),
     ),
+    "Sign": when("gives 0 for NaN of 16 bits", lambda s: s.may(lambda x: x.itemsize == 2 and has_nan(x), 0)),
     "ConvInteger": _saturates(1, 0),
     "MatMulInteger": _product(0, 1),
     "QLinearConv": _saturates(0, 3),
