@@ -917,3 +917,19 @@ def test_runtime_is_no_judge_of_the_sign_of_nan_of_16_bits(kind: str, x: float, 
     case = _case(f"({kind}[1] x) => ({kind}[?] y) {{ y = Sign (x) }}", call, 13)
     assert set(peers_of(case).judges[0, 0]) == set(judges)
     assert compared(case).kind == "fine"
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "rounds", "judges"), [(0, 1, 2, ""), (0, 5, 2, "O"), (0, 1, 1, "O"), (1, 5, 2, "O")]
+)
+def test_runtime_is_no_judge_of_scanned_shapes_that_differ(rows: int, columns: int, rounds: int, judges: str) -> None:
+    text = """(float[N,M] x, int64 n) => (float[?,?] y, float[?,?,?] z) <float[1,5] a = {1, 2, 3, 4, 5}> {
+      y, z = Loop (n, "", x) <body = b (int64 i, bool c, float[?,?] u) => (bool d, float[?,?] v, float[?,?] w) {
+        d = Identity (c)
+        v = Max (u, a)
+        w = Identity (u)
+      }>
+    }"""
+    case = _case(text, {"x": _ones(rows, columns), "n": np.array(rounds)}, 19)
+    assert "".join(peers_of(case).judges[0, 1]) == judges
+    assert compared(case).kind == ("fine" if judges else "unjudged")

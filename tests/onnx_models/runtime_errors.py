@@ -297,6 +297,19 @@ def _scans_strings(seen: Seen) -> bool:
 
 _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
     "ConvTranspose": when(
+def _scans_other_shapes(seen: Seen) -> bool:
+    """Whether states change their shape in rounds of which nothing is scanned.
+
+    "It is an error if the dimensions or data type of these scan_outputs change across loop iterations."
+    """
+    known = seen.known or {}
+    states = zip(seen.node.input[2:], seen.node.output, strict=False)
+    pairs = [[known[name].content if name in known else None for name in pair] for pair in states]
+    return any(each is None or (not each.size and len(each) > 1) for _, each in scanned(seen)) and any(
+        not all(isinstance(each, np.ndarray) for each in pair) or pair[0].shape != pair[1].shape for pair in pairs
+    )
+
+
         "cuts no borders off where a stride is wider than the kernel",
         lambda s: s.attributes.get("auto_pad", b"").startswith(b"SAME") or _is_wider(s),
     ),
@@ -339,7 +352,10 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
     "PRelu": when("takes slopes that are larger than the operand", has_larger_scale),
     "Gemm": when("leaves beta out where nothing is summed", lambda s: s.may(lambda x: not x.size, 0)),
     "MatMul": _multiplies_nothing(0, 1),
-    "Loop": when("gives the strings of the first round alone", _scans_strings),
+    "Loop": when(
+        "gives the strings of the first round alone, and joins shapes that differ where there is nothing in them",
+        lambda s: _scans_strings(s) or _scans_other_shapes(s),
+    ),
     **dict.fromkeys(
         RECURRENT,
         when(
