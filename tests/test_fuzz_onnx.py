@@ -933,3 +933,14 @@ def test_runtime_is_no_judge_of_scanned_shapes_that_differ(rows: int, columns: i
     case = _case(text, {"x": _ones(rows, columns), "n": np.array(rounds)}, 19)
     assert "".join(peers_of(case).judges[0, 1]) == judges
     assert compared(case).kind == ("fine" if judges else "unjudged")
+
+
+@pytest.mark.parametrize(("opset", "columns", "is_excused"), [(16, 0, True), (16, 5, False), (22, 0, False)])
+def test_files_are_held_to_no_pool_of_nothing_that_is_rounded_down(opset: int, columns: int, is_excused: bool) -> None:
+    pool = "MaxPool <kernel_shape = [1, 1], strides = [3, 2], ceil_mode = 1>"
+    text = f"(float[N,2,6,M] x) => (float[?,?,?,?] y) {{ y = {pool} (x) }}"
+    case = _case(text, {"x": _ones(0, 2, 6, columns)}, opset)
+    theirs = peers_of(case)
+    assert theirs.runtime[0][0].shape == (0, 2, 2, (columns + 1) // 2)
+    assert theirs.pools_nothing(0, 0) is is_excused
+    assert compared(case).kind == "fine"
