@@ -944,3 +944,12 @@ def test_files_are_held_to_no_pool_of_nothing_that_is_rounded_down(opset: int, c
     assert theirs.runtime[0][0].shape == (0, 2, 2, (columns + 1) // 2)
     assert theirs.pools_nothing(0, 0) is is_excused
     assert compared(case).kind == "fine"
+
+
+def test_what_onnx_refuses_as_well_is_invalid() -> None:
+    nodes = "y = ReduceLogSumExp <keepdims = 0, axes = [0, 1]> (x) z = Trilu (y, k)"
+    text = f"() => (float[?,?] y) <float[0,2,3] x = {{}}, int64 k = {{0}}> {{ {nodes} }}"
+    assert compared(_case(text, {}, 17)).kind == "invalid"
+    assert (
+        compared(_case(text.replace("(float[?,?] y)", "(float[?] y)").split("z =")[0] + "}", {}, 17)).kind != "invalid"
+    )

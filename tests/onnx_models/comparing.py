@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from capgraph.ir.errors import CapgraphError, InternalError
+from capgraph.ir.errors import CapgraphError, InternalError, ModelError
 
 from tests.onnx_models import peers, ways
 from tests.onnx_models.cases import Case
@@ -197,6 +197,8 @@ def _hold(outcome: Outcome, case: Case, graph: Any, theirs: Peers, chosen: Seque
         outcome.kind = "unjudged"
     elif ways.is_a_limit(graph):
         outcome.kind = "limit"
+    elif isinstance(graph, ModelError) and not theirs.is_valid:
+        outcome.kind = "invalid"  # onnx refuses it, too
     elif isinstance(graph, Exception):
         outcome.findings = _of_error(graph, "read", theirs, theirs.calls, lambda part: ways.read(_bytes(part)))
     else:
@@ -278,10 +280,10 @@ def _differences(theirs: Peers, call: int, given: Sequence[Any], way: str) -> li
         told = [_apart(part, call, [each], [given[place]]) for each in judges.values()]
         if not all(told) or (is_file and ways.breaks_what_was_taken(_bytes(part), part.calls[call])):
             continue
-        if not _is_excused(part, call, judges, given[place], told) and not _agrees(part, call, given[place]):
-            found.append(told[-1])
         if is_file and theirs.pools_nothing(call, place):
             continue
+        if not _is_excused(part, call, judges, given[place], told) and not _agrees(part, call, given[place]):
+            found.append(told[-1])
     return list(dict.fromkeys(found))
 
 
