@@ -111,6 +111,12 @@ _FOUND = [
         },
     ),
     (
+        12,
+        "(float[2] x) => (float[?,?] y) <int64 p = {1}> { "
+        "s = SplitToSequence <keepdims = 0> (x, p) y = ConcatFromSequence <axis = -1, new_axis = 1> (s) }",
+        {"x": _ones(2)},
+    ),
+    (
         15,
         "(float[N] x) => (seq(float[]) y) <int64 p = {4}> { y = SplitToSequence (x, p) }",
         {"x": _ones(0)},
@@ -212,6 +218,7 @@ _GAPS = "kernel_shape = [2], dilations = [2]"
             {"x": _ones(1, 1, 5)},
             "O",
         ),
+        ("(string[2,2] x) => (string[?,?] y) { y = Trilu (x) }", {"x": np.full((2, 2), "a", object)}, ""),
         (
             "(float[1,1,0,N] x) => (float[?,?,?,?] y) { y = SpaceToDepth <blocksize = 2> (x) }",
             {"x": _ones(1, 1, 0, 3)},
@@ -899,3 +906,50 @@ def test_contents_are_of_the_peer_that_may_be_right() -> None:
     }"""
     case = _case(text, {"x": _ones(1, 1, 4), "w": _ones(1, 1, 2)}, 13)
     assert contents(case.model, case.calls[0])["y"].shape == (1, 1, 12)
+
+
+@pytest.mark.parametrize(
+    ("kind", "x", "judges"),
+    [("float16", np.nan, "R"), ("float16", -2, "RO"), ("float", np.nan, "RO")],
+)
+def test_runtime_is_no_judge_of_the_sign_of_nan_of_16_bits(kind: str, x: float, judges: str) -> None:
+    call = {"x": np.array([x], np.float16 if kind == "float16" else np.float32)}
+    case = _case(f"({kind}[1] x) => ({kind}[?] y) {{ y = Sign (x) }}", call, 13)
+    assert set(peers_of(case).judges[0, 0]) == set(judges)
+    assert compared(case).kind == "fine"
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "rounds", "judges"), [(0, 1, 2, ""), (0, 5, 2, "O"), (0, 1, 1, "O"), (1, 5, 2, "O")]
+)
+def test_runtime_is_no_judge_of_scanned_shapes_that_differ(rows: int, columns: int, rounds: int, judges: str) -> None:
+    text = """(float[N,M] x, int64 n) => (float[?,?] y, float[?,?,?] z) <float[1,5] a = {1, 2, 3, 4, 5}> {
+      y, z = Loop (n, "", x) <body = b (int64 i, bool c, float[?,?] u) => (bool d, float[?,?] v, float[?,?] w) {
+        d = Identity (c)
+        v = Max (u, a)
+        w = Identity (u)
+      }>
+    }"""
+    case = _case(text, {"x": _ones(rows, columns), "n": np.array(rounds)}, 19)
+    assert "".join(peers_of(case).judges[0, 1]) == judges
+    assert compared(case).kind == ("fine" if judges else "unjudged")
+
+
+@pytest.mark.parametrize(("opset", "columns", "is_excused"), [(16, 0, True), (16, 5, False), (22, 0, False)])
+def test_files_are_held_to_no_pool_of_nothing_that_is_rounded_down(opset: int, columns: int, is_excused: bool) -> None:
+    pool = "MaxPool <kernel_shape = [1, 1], strides = [3, 2], ceil_mode = 1>"
+    text = f"(float[N,2,6,M] x) => (float[?,?,?,?] y) {{ y = {pool} (x) }}"
+    case = _case(text, {"x": _ones(0, 2, 6, columns)}, opset)
+    theirs = peers_of(case)
+    assert theirs.runtime[0][0].shape == (0, 2, 2, (columns + 1) // 2)
+    assert theirs.pools_nothing(0, 0) is is_excused
+    assert compared(case).kind == "fine"
+
+
+def test_what_onnx_refuses_as_well_is_invalid() -> None:
+    nodes = "y = ReduceLogSumExp <keepdims = 0, axes = [0, 1]> (x) z = Trilu (y, k)"
+    text = f"() => (float[?,?] y) <float[0,2,3] x = {{}}, int64 k = {{0}}> {{ {nodes} }}"
+    assert compared(_case(text, {}, 17)).kind == "invalid"
+    assert (
+        compared(_case(text.replace("(float[?,?] y)", "(float[?] y)").split("z =")[0] + "}", {}, 17)).kind != "invalid"
+    )

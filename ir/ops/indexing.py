@@ -17,6 +17,7 @@ from ..op import ANY, I64, INDICES, NUMBERS, Op, Trait, op
 from ..types import TensorType, Type
 from .layout import shape_text
 from .rules import normal_axis, reading, require_rank
+from .slicing import fill_value
 
 
 def checked_indices(indices: Array, size: int, what: str) -> Array:
@@ -153,11 +154,11 @@ def trilu_type(x: TensorType, *, upper: bool, diagonal: int) -> TensorType:
 
 
 def trilu(x: Array, *, upper: bool, diagonal: int) -> Array:
-    """The upper or lower triangle of matrices (the last two axes), zero elsewhere; `diagonal` as in `numpy.triu`."""
+    """The upper or lower triangle of the last two axes, else zero or empty strings; `diagonal` as in `numpy.triu`."""
     rows, columns = x.shape[-2:]
     offset = np.arange(columns, dtype=np.int64)[None, :] - np.arange(rows, dtype=np.int64)[:, None]
     kept = offset >= diagonal if upper else offset <= diagonal
-    return np.where(kept, x, np.zeros((), dtype=x.dtype))
+    return np.where(kept, x, fill_value(x, None))
 
 
 # ---- tensor_scatter

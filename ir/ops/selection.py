@@ -144,7 +144,8 @@ def non_max_suppression(
     most = 0 if max_per_class is None else int(max_per_class.item())
     overlap = 0.0 if iou_threshold is None else float(iou_threshold.item())
     rows: list[tuple[int, int, int]] = []
-    for batch, (entry, entry_scores) in enumerate(zip(_corners(boxes, center_point_box), scores, strict=True)):
+    entries = zip(_corners(boxes, center_point_box), scores, strict=True) if most > 0 else ()
+    for batch, (entry, entry_scores) in enumerate(entries):
         for label, of_class in enumerate(entry_scores):
             candidates = np.argsort(-of_class, kind="stable")
             if score_threshold is not None:
@@ -156,9 +157,10 @@ def non_max_suppression(
 def _suppressed(boxes: Array, candidates: Array, most: int, overlap: float) -> list[int]:
     chosen: list[int] = []
     while candidates.size and len(chosen) < most:
-        best, rest = candidates[0], candidates[1:]
+        best, candidates = candidates[0], candidates[1:]
         chosen.append(int(best))
-        candidates = rest[_overlaps(boxes[best], boxes[rest]) <= overlap]
+        if candidates.size and len(chosen) < most:
+            candidates = candidates[_overlaps(boxes[best], boxes[candidates]) <= overlap]
     return chosen
 
 
@@ -173,11 +175,15 @@ def _corners(boxes: Array, center_point_box: bool) -> Array:
 def _overlaps(box: Array, others: Array) -> Array:
     """Intersection over union of one box with others; 0 where a box is empty."""
     sides = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
-    common = np.prod(np.maximum(sides, 0), axis=1)
-    own, areas = np.prod(box[2:] - box[:2]), np.prod(others[:, 2:] - others[:, :2], axis=1)
+    common, areas = _areas(np.maximum(sides, 0)), _areas(others[:, 2:] - others[:, :2])
+    own = _areas(box[2:] - box[:2])
     union = own + areas - common
     is_proper = (own > 0) & (areas > 0) & (union > 0)
     return np.where(is_proper, common / np.where(is_proper, union, 1), 0)
+
+
+def _areas(sides: Array) -> Array:
+    return np.asarray(sides[..., 0] * sides[..., 1])
 
 
 _AXIS = Attribute("axis", AttrKind.INT, None)

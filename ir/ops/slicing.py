@@ -228,7 +228,7 @@ def pad(x: Array, value: Array | None, *, pads: Sequence[int], mode: str) -> Arr
     if not x.ndim:
         return x
     if mode == "constant":
-        return _pad_constant(x, _fill_value(x, value), begins, ends)
+        return _pad_constant(x, fill_value(x, value), begins, ends)
     for axis, (begin, end) in enumerate(zip(begins, ends, strict=True)):
         if begin or end:
             kept = np.arange(x.shape[axis], dtype=np.int64)[max(-begin, 0) : x.shape[axis] - max(-end, 0)]
@@ -251,7 +251,8 @@ def _pad_constant(x: Array, fill: Array, begins: Sequence[int], ends: Sequence[i
     return result
 
 
-def _fill_value(x: Array, value: Array | None) -> Array:
+def fill_value(x: Array, value: Array | None) -> Array:
+    """The number or string that fills `x` up: `value`, else zero, or no letters."""
     if value is not None:
         return value.reshape(())
     return np.array("" if x.dtype.hasobject else 0, dtype=x.dtype)

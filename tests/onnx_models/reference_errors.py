@@ -282,8 +282,9 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
     **dict.fromkeys(
         ("DepthToSpace", "SpaceToDepth"), when("takes blocks that do not divide nothing into parts", _cuts_blocks)
     ),
-    "CenterCropPad": when("pads strings with the number 0", _pads_strings),
-    "Pad": when("pads strings with the number 0", _pads_strings),
+    **dict.fromkeys(
+        ("CenterCropPad", "Pad", "Trilu"), when("takes the number 0 for the string that fills up", _pads_strings)
+    ),
     **dict.fromkeys(
         ("Conv", "ConvInteger", "QLinearConv"),
         when(

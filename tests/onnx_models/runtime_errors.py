@@ -30,6 +30,8 @@ from tests.onnx_models.operands import (
     writes_strings,
 )
 
+_POOLS = ("AveragePool", "LpPool", "MaxPool")
+_WITHOUT_WINDOWS_IN_PADDING = 22
 _SMALL_BIAS = 1e-2
 _LARGEST_EXPONENT = 88
 _OF_SQUARES = {"ReduceL2", "ReduceSumSquare"}
@@ -295,6 +297,19 @@ def _scans_strings(seen: Seen) -> bool:
     )
 
 
+def _scans_other_shapes(seen: Seen) -> bool:
+    """Whether states change their shape in rounds of which nothing is scanned.
+
+    "It is an error if the dimensions or data type of these scan_outputs change across loop iterations."
+    """
+    known = seen.known or {}
+    states = zip(seen.node.input[2:], seen.node.output, strict=False)
+    pairs = [[known[name].content if name in known else None for name in pair] for pair in states]
+    return any(each is None or (not each.size and len(each) > 1) for _, each in scanned(seen)) and any(
+        not all(isinstance(each, np.ndarray) for each in pair) or pair[0].shape != pair[1].shape for pair in pairs
+    )
+
+
 _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
     "ConvTranspose": when(
         "cuts no borders off where a stride is wider than the kernel",
@@ -329,7 +344,7 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
         lambda s: s.may(lambda x: x.dtype.kind == "O" and x.ndim > 1, 0),
     ),
     **dict.fromkeys(
-        ("AveragePool", "LpPool", "MaxPool"),
+        _POOLS,
         when(WIDE, lambda s: not s.attributes.get("ceil_mode") and sticks_out(s)),
     ),
     **dict.fromkeys(
@@ -339,7 +354,10 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
     "PRelu": when("takes slopes that are larger than the operand", has_larger_scale),
     "Gemm": when("leaves beta out where nothing is summed", lambda s: s.may(lambda x: not x.size, 0)),
     "MatMul": _multiplies_nothing(0, 1),
-    "Loop": when("gives the strings of the first round alone", _scans_strings),
+    "Loop": when(
+        "gives the strings of the first round alone, and joins shapes that differ where there is nothing in them",
+        lambda s: _scans_strings(s) or _scans_other_shapes(s),
+    ),
     **dict.fromkeys(
         RECURRENT,
         when(
@@ -382,6 +400,7 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
         "adds squares that come and takes off those that go, which without a bias is all that there is",
         lambda s: abs(s.attributes.get("bias", 1.0)) < _SMALL_BIAS,
     ),
+    "Sign": when("gives 0 for NaN of 16 bits", lambda s: s.may(lambda x: x.itemsize == 2 and has_nan(x), 0)),
     "Mod": when("divides in f64", lambda s: bool(s.attributes.get("fmod")) and exceeds(53)(s)),
     "Shrink": when("computes in f32", exceeds(24)),
     "RoiAlign": when("reads outside of an empty picture", lambda s: s.may(lambda x: not x.size, 0)),
@@ -405,6 +424,21 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
     "QLinearConv": _saturates(0, 3),
     "QLinearMatMul": _product(0, 3),
 }
+
+
+def pools_nothing_of_files(model: onnx.ModelProto, known: Known | None = None) -> bool:
+    """Whether a pool that files round down has an axis without elements, of which ONNX Runtime makes a window.
+
+    Before opset 22 no rounding up leaves out windows in the padding alone. Rounded down, a kernel of 1 and a stride of
+    2 make floor(-1 / 2) + 1 = 0 windows of nothing by the standard; ONNX Runtime divides as C++ does, which is 1.
+    """
+    return any(
+        seen.node.op_type in _POOLS
+        and seen.opset < _WITHOUT_WINDOWS_IN_PADDING
+        and bool(seen.attributes.get("ceil_mode"))
+        and seen.may(lambda x: 0 in x.shape[2:], 0)
+        for seen in nodes_of(model, known)
+    )
 
 
 def lacks_kernel(error: Any) -> bool:

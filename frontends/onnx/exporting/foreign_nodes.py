@@ -55,6 +55,8 @@ def write_foreign(ctx: ExportContext, node: Node) -> None:
     span = unchanged_span(op_type, int(version or 1), domain)
     ctx.use_domain(domain, int(version or 1), span[1] if span is not None else None)
     attributes = {name: value for name, value in node.attrs.items() if name not in OWN_ATTRIBUTES}
+    if node.op.name == "onnx.SplitToSequence" and len(node.inputs) > 1:
+        attributes.pop("keepdims", None)  # which is to be passed over there, and ONNX Runtime does not
     if not domain and op_type in IMPORTS:
         require_hidden_size(ctx, attributes.get("hidden_size"))
     if not domain and op_type == "If":

@@ -131,6 +131,16 @@ def export_fmod(ctx: ExportContext, node: Node) -> None:
     ctx.emit("Mod", node.inputs, node.outputs, fmod=1)
 
 
+def export_sign(ctx: ExportContext, node: Node) -> None:
+    """Sign; of 16 bits by way of f32 for runtimes, as ONNX Runtime has 0 for NaN of these."""
+    dtype = node.output.tensor.dtype
+    if ctx.dialect is Dialect.FAITHFUL or dtype not in (DType.F16, DType.BF16):
+        ctx.emit("Sign", node.inputs, node.outputs)
+        return
+    wide = ctx.emit_value("Cast", node.inputs, to=DType.F32)
+    ctx.emit("Cast", (ctx.emit_value("Sign", (wide,)),), node.outputs, to=dtype)
+
+
 def export_rsqrt(ctx: ExportContext, node: Node) -> None:
     """Reciprocal of Sqrt."""
     ctx.emit("Reciprocal", (ctx.emit_value("Sqrt", node.inputs),), node.outputs)
@@ -202,6 +212,7 @@ def export_clip(ctx: ExportContext, node: Node) -> None:
 
 EXPORTS = {
     **{name: export_as(operator) for operator, name in _SAME.items()},
+    "sign": export_sign,
     "mod": export_mod,
     "fmod": export_fmod,
     "rsqrt": export_rsqrt,

@@ -185,6 +185,13 @@ def test_trilu_keeps_infinities_out() -> None:
         types("trilu", f32(3))
 
 
+def test_trilu_of_strings_has_empty_ones_elsewhere() -> None:
+    x = np.array([["a", "b"], ["c", "d"]], object)
+    expected = np.array([["a", "b"], ["", "d"]], object)
+    assert only("trilu", x, upper=True, diagonal=0).tolist() == expected.tolist()
+    assert only("dynamic_trilu", x, np.array(0), upper=True).tolist() == expected.tolist()
+
+
 # ---- tensor_scatter
 
 

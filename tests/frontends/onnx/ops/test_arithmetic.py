@@ -20,6 +20,7 @@ from tests.frontends.onnx.ops.there_and_back import (
     imported,
     op_names,
     reference,
+    runtime_of,
 )
 from tests.ir.ops.drawn_arrays import assert_same
 from tests.ir.ops.onnx_oracle import one_node, random, runtime
@@ -108,3 +109,21 @@ def test_bf16(operator):
     graph = imported(one_node(operator, inputs, 1, 13, {}))
     (found,) = evaluated(graph, feeds_of(*inputs))
     np.testing.assert_allclose(found.astype(np.float32), exact, rtol=2**-8)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32])
+def test_the_sign_of_nan_is_nan_in_runtimes(dtype):
+    x = np.array([np.nan, -2, 0, 3], dtype)
+    graph = imported(one_node("Sign", [x], 1, 13, {}))
+    written = {
+        each: [node.op_type for node in export_model(graph, dialect=each).graph.node]
+        for each in (Dialect.FAITHFUL, Dialect.STANDARD)
+    }
+    is_small = x.itemsize == 2
+    assert written == {
+        Dialect.FAITHFUL: ["Sign"],
+        Dialect.STANDARD: ["Cast", "Sign", "Cast"] if is_small else ["Sign"],
+    }
+    if dtype is not ml_dtypes.bfloat16:  # which the runtime takes no arrays of
+        [found] = runtime_of(export_model(graph, dialect=Dialect.STANDARD), feeds_of(x))
+        assert np.array_equal(found, np.sign(x), equal_nan=True)

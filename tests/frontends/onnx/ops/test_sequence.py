@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from capgraph.frontends.onnx.exporting.exporter import export_model
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from tests.frontends.onnx.ops.there_and_back import check, imported, op_names
@@ -37,6 +38,13 @@ def test_parts_of_a_split_share_one_split(split, positions, sizes):
 @pytest.mark.parametrize(("keepdims", "ops"), [(1, ["split"]), (0, ["split", "squeeze"])])
 def test_a_split_into_single_elements(keepdims, ops):
     assert op_names(check(split_at([3], None, keepdims=keepdims), {"x": random(1, 2, 6)})) == ops
+
+
+@pytest.mark.parametrize(("split", "kept"), [(None, {"axis", "keepdims"}), (np.array(2), {"axis"})])
+def test_keepdims_is_written_where_it_means_something(split, kept):
+    model = export_model(imported(split_at([7], split, keepdims=0), native=False))
+    node = next(node for node in model.graph.node if node.op_type == "SplitToSequence")
+    assert {attribute.name for attribute in node.attribute} == kept
 
 
 def test_a_position_outside_is_left_to_the_run():
