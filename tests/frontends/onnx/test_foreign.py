@@ -432,15 +432,17 @@ def test_a_body_is_told_the_sizes_that_it_sees_a_product_of():
 
 
 def test_a_reduction_of_a_function_body_goes_out_beside_newer_operators() -> None:
-    """DynamicQuantizeLinear is a function of opset 11, with a ReduceMin without axes that means the same in 18."""
+    """The function is of opset 11, with a ReduceMin without axes that means the same in 18."""
     graph = import_model(
         parsed(
-            """<ir_version: 10, opset_import: ["" : 21]>
-            net (float[6] x, int64[N] shape, string[1] t) => (uint8 y, float s, uint8 z, string[1] u) {
+            """<ir_version: 10, opset_import: ["" : 21, "local" : 1]>
+            net (float[6] x, int64[N] shape, string[1] t) => (float y, string[1] u) {
               a = Reshape (x, shape)
-              y, s, z = DynamicQuantizeLinear (a)
+              y = local.least (a)
               u = StringConcat (t, t)
-            }"""
+            }
+            <domain: "local", opset_import: ["" : 11]>
+            least (a) => (y) { y = ReduceMin <keepdims = 0> (a) }"""
         )
     ).graph
     assert {"onnx.StringConcat", "onnx.ReduceMin"} <= {node.op.name for node in graph.nodes}
