@@ -19,7 +19,7 @@ from ....ir.op import FRESH
 from ....ir.types import DType, OptionalType, SequenceType, TensorType, Type, type_symbols
 from ..context.import_context import ImportContext
 from ..exporting.foreign_nodes import OWN_ATTRIBUTES, foreign_op
-from ..schemas import schema_of, unchanged_span
+from ..schemas import first_schema, unchanged_span
 from ..tensors import constant_to_proto, type_from_proto, type_to_proto
 from .regions import control_flow_types, region_input_types
 from .runtime import runtime_types
@@ -184,7 +184,7 @@ def own_dims(ty: Type, allowed: frozenset[str]) -> Type:
 
 def _inferred_types(ctx: ImportContext, domain: str) -> dict[str, TypeProto]:
     """The types of the named results as onnx infers them; none for an operator that it does not know."""
-    schema = schema_of(ctx.op_type, ctx.version, domain)
+    schema = first_schema(ctx.op_type, ctx.version, domain)
     if schema is None:
         return {}
     node = NodeProto()
