@@ -22,7 +22,10 @@ from .backend import note_live
 from .program import TorchProgram
 from .weights import HeldWeights
 
-OPTIONS = {"executor": "graph", "capture": {"beyond": "exact", "copy_outputs": False, "inputs": {"": "rerecord"}}}
+OPTIONS: dict[str, Any] = {
+    "executor": "graph",
+    "capture": {"beyond": "exact", "copy_outputs": False, "inputs": {"": "rerecord"}},
+}
 """Of a step's program: what it reads and writes lies where it did for the token before."""
 
 MOST_STEPS = 16
@@ -100,7 +103,7 @@ class Step:
         self._texts, self._given = texts, _inputs(texts)
 
 
-class DecodingStep(torch.nn.Module):
+class DecodingStep(torch.nn.Module):  # type: ignore[misc]  # PyTorch is not typed here
     """The step as a module: what it writes to are its buffers, what it reads of the texts are its arguments."""
 
     def __init__(self, function: Function, model: Any, cache: Any, texts: Any) -> None:

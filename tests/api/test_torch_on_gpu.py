@@ -24,7 +24,7 @@ from capgraph.frontends.torch.tensors import array_of, type_of
 from capgraph.ir.constant import Constant, Residence
 from capgraph.ir.errors import UnsupportedError
 from capgraph.pytorch import backend as torch_backend
-from capgraph.pytorch.decoding_step import Step
+from capgraph.pytorch.decoding_step import OPTIONS, Step
 
 from benchmarks.gpu.decode_model import Decoder, decoder
 from tests.counted_work import calls_in
@@ -89,6 +89,7 @@ def gpu(tmp_path: Path) -> Iterator[FakeDriver]:
         patch.object(states, "waited", no_wait),
         patch.object(cuda_programs, "graphs", executor),
         patch.object(torch_backend, "_device_of", lambda _forward: "cuda"),
+        patch.dict(OPTIONS, device="cuda"),
         patch.object(torch_backend._FixedFunction, "_placed", lambda _self, _name, tensor: tensor),
         patch.object(tensors, "_constant", resident),
         meanings(),
