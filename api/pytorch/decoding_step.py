@@ -56,7 +56,7 @@ def step_for(function: Function, model: Any, cache: Any, texts: Any) -> "Step | 
         except CapgraphError as error:
             _REFUSED.add(model)
             Notices(type(model).__name__).say(
-                "step", f"a token is traced by torch.compile, which takes longer: {error.message}", error.remedy
+                "step", f"a token is traced by torch.compile, which takes longer: {error.message}", error.remedy or ""
             )
             return None
 
