@@ -137,3 +137,12 @@ def test_the_exported_program_stays_what_it_is() -> None:
     before = str(program.graph)
     assert functional(program) is not None
     assert str(program.graph) == before
+
+
+def test_sizes_still_vary_beside_what_a_node_gives_as_it_is() -> None:
+    class Same(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.view(x.shape[0]).to("cpu") + 1
+
+    program = capgraph.optimize(Same(), args=(X,), dynamic_shapes=({0: "length"},), executor="eager")
+    torch.testing.assert_close(program(torch.ones(5)), torch.full((5,), 2.0))
