@@ -118,8 +118,14 @@ def _choices(options: Mapping[str, Any], mode: Any) -> "BackendChoices":
     return BackendChoices(options)
 
 
-_LIVE: "WeakSet[CompiledFunction]" = WeakSet()
+_LIVE: "WeakSet[Any]" = WeakSet()
 _NUMBERS = itertools.count()
+
+
+def note_live(compiled: Any) -> None:
+    """Has `live_programs` give the `programs` of something behind those of what was made before."""
+    compiled.number = next(_NUMBERS)
+    _LIVE.add(compiled)
 
 
 def live_programs() -> list[TorchProgram]:
@@ -217,9 +223,7 @@ class CompiledFunction:
         self._latest = _FixedFunction(forward, fixed, choices)
         self._made[self._sizes, self._latest.weights(fixed)] = self._latest
         self._notices = Notices(self.program.graph.name)
-        self.number = next(_NUMBERS)
-        """How many were made before."""
-        _LIVE.add(self)
+        note_live(self)
 
     @property
     def program(self) -> TorchProgram:

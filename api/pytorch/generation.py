@@ -8,12 +8,10 @@ import torch
 
 from ..ir.errors import UnsupportedError
 from .backend import backend
+from .decoding_step import OPTIONS, step_for
 
 READ_EVERY = 16
 """After how many tokens the host looks whether all texts have ended; it sees how that was at the look before."""
-
-_OPTIONS = {"executor": "graph", "capture": {"beyond": "exact", "copy_outputs": False, "inputs": {"": "rerecord"}}}
-"""Of the backend: what a step reads and writes lies where it did for the token before."""
 
 _GRAPHS = 64
 """How many graphs Dynamo may make of a step: one or two for each model, number of texts, and way to choose tokens."""
@@ -62,7 +60,7 @@ class Texts:
     """Texts on a device, and how they go on. Steps write to `tokens`, `count`, `longest` and `are_open` in place.
 
     `tokens` i64[batch, length] has `count` i64[] written, up to `longest` i64[] while a text was open; `are_open`
-    bool[batch] are those that have not ended. `mask` i64[batch, length of the cache] is 0 where a text has no token,
+    bool[batch] are those that have not ended. `mask` i64[batch, length - 1] is 0 where a text has no token,
     before its prompt: position p of `tokens` is its token p - `padding` i64[batch]. `ends` i64[n] end a text, `pad`
     i64[] follows. `sampling` is None for the likeliest tokens, else the arguments of `drawn` with a chance for each
     position, f32[batch, length].
@@ -94,12 +92,17 @@ class Texts:
 
 def _write_others(model: Any, cache: Any, texts: Texts, length: int) -> None:
     """All tokens but the first, until texts have `length`."""
-    looks = _Looks(texts.are_open)
+    if int(texts.count) == length:
+        return
+    looks, step = _Looks(texts.are_open), step_for(_step, model, cache, texts)
     with torch._dynamo.config.patch(recompile_limit=_GRAPHS):
         for index in range(int(texts.count), length):
             if index % READ_EVERY == 0 and looks.saw_none():
                 break
-            _recorded_step(model, cache, texts)
+            if step is None:
+                _compiled_step(model, cache, texts)
+            else:
+                step(cache, texts)
 
 
 def _step(model: Any, cache: Any, texts: Texts) -> None:
@@ -115,7 +118,7 @@ def _step(model: Any, cache: Any, texts: Texts) -> None:
     texts.write(logits[:, -1])
 
 
-_recorded_step = torch.compile(_step, backend=backend, options=_OPTIONS, fullgraph=True)
+_compiled_step = torch.compile(_step, backend=backend, options=OPTIONS, fullgraph=True)
 
 
 class _Looks:
@@ -161,13 +164,13 @@ def drawn(logits: Any, temperature: Any, top_k: Any, top_p: Any, chance: Any) ->
 def _begun(prompts: Any, given: Mapping[str, Any], config: Any, sampling: Sequence[float] | None) -> Texts:
     """Texts that have their prompts."""
     (batch, count), place = prompts.shape, prompts.device
-    held = given["past_key_values"].get_max_length()
-    mask = torch.ones(batch, held, dtype=torch.int64, device=place)
+    last = max(given["past_key_values"].get_max_length(), config.max_length - 1)  # a sliding window holds less
+    mask = torch.ones(batch, last, dtype=torch.int64, device=place)
     if given.get("attention_mask") is not None:
         mask[:, :count] = given["attention_mask"]
     positions = given.get("position_ids")
     padding = count - mask[:, :count].sum(-1) if positions is None else count - 1 - positions[:, -1]
-    room = max(config.max_length, held + 1)  # transformers keeps the longest cache, so that shorter texts are no others
+    room = last + 1  # transformers keeps the longest cache, so that shorter texts are no others
     tokens = torch.zeros(batch, room, dtype=torch.int64, device=place)
     tokens[:, :count] = prompts
     ends, pad = config._eos_token_tensor, config._pad_token_tensor

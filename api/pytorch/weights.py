@@ -34,15 +34,25 @@ addresses_equal: Callable[[list[Any], list[int], list[int]], bool] = getattr(
 
 
 class HeldWeights:
-    """The weights of one program among the arguments of calls, at `positions`, as they were when it was made."""
+    """The weights of one program among the arguments of calls, at `positions`, as they were when it was made.
 
-    def __init__(self, name: str, arguments: Sequence[Any] | Mapping[int, Any], positions: Sequence[int]) -> None:
+    Those on a GPU are looked at again after 1, 2, 4 calls, and so on, and after `most_calls` at most.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[Any] | Mapping[int, Any],
+        positions: Sequence[int],
+        *,
+        most_calls: int = MOST_CALLS,
+    ) -> None:
         weights = [arguments[position] for position in positions]
         self._weights_of = operator.itemgetter(*positions, *positions[:1]) if positions else None
         self._versions = [*map(version_of, weights), *map(version_of, weights[:1])]  # a tuple also for one weight
         near = [_sampled(weight).numpy() for weight in weights if weight.is_cpu]
         self._near = [(sample, sample.tobytes()) for sample in near]
-        self._far = _Far(name, [_sampled(weight) for weight in weights if not weight.is_cpu])
+        self._far = _Far(name, [_sampled(weight) for weight in weights if not weight.is_cpu], most_calls)
 
     def are_unwritten(self, arguments: Sequence[Any]) -> bool:
         """Whether nothing tells that the weights, given again, were written to. Counts as a call."""
@@ -59,8 +69,9 @@ class HeldWeights:
 class _Far:
     """Samples of weights on a GPU."""
 
-    def __init__(self, name: str, samples: Sequence[torch.Tensor]) -> None:
+    def __init__(self, name: str, samples: Sequence[torch.Tensor], most_calls: int) -> None:
         self._samples = samples
+        self._most_calls = most_calls
         self._held = self._content() if samples else b""
         self._notices = Notices(name)
         self._calls, self._next = 0, 1
@@ -74,7 +85,7 @@ class _Far:
         self._calls += 1
         if self._calls < self._next or _is_capturing():
             return True
-        self._next = self._calls + min(self._calls, MOST_CALLS)
+        self._next = self._calls + min(self._calls, self._most_calls)
         if self._content() == self._held:
             return True
         self._is_written = True

@@ -115,7 +115,10 @@ class _Functional:
             self._write(node)
             return
         base = next(_bases_of(node), None)
-        if base is not None:
+        if base is not None and _is_itself(node, base):
+            node.replace_all_uses_with(base)
+            self._graph.erase_node(node)
+        elif base is not None:
             self._roots[node] = root = self._roots.get(base, base)
             self._made_at[node] = self._writes.get(root, 0)
 
@@ -220,6 +223,23 @@ def _bases_of(node: Any) -> Iterator[Any]:
     for operand in node.all_input_nodes:
         if not memories.isdisjoint(map(storage_of, _results(operand))):
             yield operand
+
+
+def _is_itself(node: Any, base: Any) -> bool:
+    """Whether a node gives its operand as it is, as `.to` its own device does; it may be written to as that."""
+    found, given = node.meta.get("val"), base.meta.get("val")
+    if not isinstance(found, torch.Tensor) or not isinstance(given, torch.Tensor):
+        return False
+    if any(user.op == "output" for user in node.users) or storage_of(found) is None:
+        return False
+    if not all(type(number) is int for each in (found, given) for number in _numbers(each)):
+        return False  # comparing sizes that vary would fix them
+    places = [(storage_of(each), each.dtype, *_numbers(each)) for each in (found, given)]
+    return places[0] == places[1]
+
+
+def _numbers(tensor: Any) -> tuple[Any, ...]:
+    return (*tensor.shape, *tensor.stride(), tensor.storage_offset())
 
 
 def _functional_operator(node: Any) -> Any:

@@ -1,15 +1,21 @@
 """`capgraph.decoding_loop` in transformers' `generate`: the tokens of its own loop, by one recording."""
 
+import copy
+import gc
+import threading
+import weakref
 from typing import Any
 
 import capgraph
 import pytest
 import torch
-from capgraph import UnsupportedError
+from capgraph import CapgraphWarning, UnsupportedError
 from capgraph.pytorch import backend as torch_backend
+from capgraph.pytorch import decoding_step, generation
 from capgraph.pytorch.generation import READ_EVERY, drawn
+from transformers import MistralConfig, MistralForCausalLM
 
-from tests.frontends.torch.generation import small_llama
+from tests.frontends.torch.generation import SMALL, small_llama, with_variety
 
 torch.set_num_threads(1)
 
@@ -46,6 +52,108 @@ def test_a_text_is_that_of_transformers_by_one_recording(llama: Any) -> None:
     assert (counters.eager_calls, counters.input_copies) == (1, 0)
     assert counters.replays == counters.replayed_calls == 2 * (COUNT - 1) - 1
     assert all(bucket.segments == 1 and not bucket.eager_segments for bucket in program.stats().buckets)
+
+
+@pytest.fixture
+def traces(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The models that torch.export has traced a step of, as often as it has."""
+    found: list[Any] = []
+
+    class Counted(decoding_step.Step):
+        def __init__(self, function: Any, model: Any, cache: Any, texts: Any) -> None:
+            found.append(weakref.ref(model))
+            super().__init__(function, model, cache, texts)
+
+    monkeypatch.setattr(decoding_step, "Step", Counted)
+    return found
+
+
+def test_a_step_is_traced_once_for_texts_of_the_same_shapes(traces: list[Any]) -> None:
+    model, other = small_llama(), small_llama()
+    for weight in other.parameters():
+        weight.neg_()
+    for count in (COUNT, COUNT - 10, COUNT):
+        for each in (model, other):
+            assert recorded(each, max_new_tokens=count) == written(each, max_new_tokens=count)
+    assert len(traces) == 2
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(recorded(model)))
+    thread.start()
+    thread.join()
+    assert found == [written(model)]
+    assert len(traces) == 2
+    recorded(model, do_sample=True)
+    longer = COUNT + 10
+    assert recorded(model, max_new_tokens=longer) == written(model, max_new_tokens=longer)
+    assert len(traces) == 4
+
+
+def test_texts_take_turns_in_one_step(traces: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    model, settings = small_llama(), {"max_new_tokens": COUNT, "do_sample": False, "attention_mask": MASK}
+    static = {"cache_implementation": "static", "custom_generate": capgraph.decoding_loop}
+    wanted, begun = [], []
+    monkeypatch.setattr(generation, "_write_others", lambda *given: begun.append(copy.deepcopy(given[1:3])))
+    for prompts in (PROMPTS, PROMPTS + 1):
+        wanted.append(model.generate(prompts, **settings).tolist())
+        model.generate(prompts, **settings, **static)
+    for _ in range(COUNT - 1):
+        for cache, texts in begun:
+            step = decoding_step.step_for(generation._step, model, cache, texts)
+            assert step is not None
+            step(cache, texts)
+    assert [texts.tokens.tolist() for _, texts in begun] == wanted
+    assert len(traces) == 1
+
+
+def test_what_a_model_becomes_is_seen(traces: list[Any]) -> None:
+    model = small_llama()
+    head = model.lm_head
+
+    def changes() -> Any:
+        yield head.weight.neg_()
+        yield head.weight.data.copy_(-2 * head.weight)
+        head.weight.data = -1 * head.weight
+        yield
+        yield model.double()
+        yield head.register_forward_hook(lambda _module, _inputs, result: -result)
+
+    recorded(model)
+    for count, _ in enumerate(changes(), 2):
+        assert recorded(model) == written(model)
+        assert len(traces) == count
+
+
+def test_nothing_holds_a_model_that_has_written(traces: list[Any]) -> None:
+    model = small_llama()
+    recorded(model)
+    ((program,),) = [step.programs for step in decoding_step._STEPS[model]._made.values()]
+    kept = [weakref.ref(each) for each in (model, model.lm_head.weight, program, *program.states.values())]
+    del model, program
+    gc.collect()
+    assert [each() for each in kept] == [None] * len(kept)
+
+
+def test_what_torch_export_does_not_take_torch_compile_does(traces: list[Any]) -> None:
+    model = small_llama()
+    model.register_buffer("calls", torch.zeros((), dtype=torch.int64))  # which is no cache
+
+    def counted(*_: Any) -> None:
+        model.get_buffer("calls").add_(1)
+
+    model.lm_head.register_forward_hook(counted)
+    with pytest.warns(CapgraphWarning, match="traced by torch.compile") as caught:
+        assert recorded(model) == written(model)
+    assert len([each for each in caught if each.category is CapgraphWarning]) == 1
+    assert recorded(model) == written(model)
+    assert len(traces) == 1
+    assert int(model.get_buffer("calls")) == 4 * COUNT
+
+
+def test_sliding_windows_end_before_the_text_does() -> None:
+    torch.manual_seed(0)
+    config = MistralConfig(**{**SMALL, "num_hidden_layers": 1}, sliding_window=8)
+    model = with_variety(MistralForCausalLM(config))
+    assert recorded(model, max_new_tokens=12) == written(model, max_new_tokens=12)
 
 
 def test_texts_end_where_those_of_transformers_do(llama: Any) -> None:

@@ -8,14 +8,30 @@ from transformers import CompileConfig, LlamaConfig, LlamaForCausalLM
 PROMPT = (3, 1, 4, 1, 5)
 
 
+SMALL: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "vocab_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": 0,
+}
+"""Of a config: two layers; no token ends a text."""
+
+
 def small_llama() -> Any:
-    """Two layers with random weights; no token ends a text."""
+    """A model of these sizes with random weights."""
     torch.manual_seed(0)
-    none = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 64}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64}
-    model = LlamaForCausalLM(LlamaConfig(**sizes, **heads, **none)).eval().requires_grad_(False)
-    for weight in model.parameters():  # larger ones, so that a token is not the one before
+    return with_variety(LlamaForCausalLM(LlamaConfig(**SMALL)))
+
+
+def with_variety(model: Any) -> Any:
+    """The model for inference with larger weights, so that a token is not the one before."""
+    for weight in model.eval().requires_grad_(False).parameters():
         weight.mul_(20 if weight.dim() > 1 else 1)
     return model
 

@@ -27,6 +27,16 @@ class Cache(nn.Module):
         return before, self.rows.transpose(0, 1) * 2, self.count + 1
 
 
+class SameDevice(Cache):
+    """Writes to a buffer through what is the buffer itself."""
+
+    def forward(self, x: Any) -> Any:
+        count = self.count.to("cpu")
+        self.rows.index_copy_(0, count, x.contiguous()[None])
+        count.add_(1)
+        return self.rows * 2, self.count + 1
+
+
 class StaleView(Cache):
     """Reads a view that was made before the write: PyTorch has it show the new content."""
 
@@ -89,7 +99,7 @@ def program_of(module: nn.Module, x: Any = X) -> Any:
         return torch.export.export(module, (x,), strict=False)
 
 
-@pytest.mark.parametrize("module", [Cache(), Temporary(), WritesInput()], ids=named)
+@pytest.mark.parametrize("module", [Cache(), SameDevice(), Temporary(), WritesInput()], ids=named)
 def test_it_is_the_model_that_tracing_gives(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.arange(6.0).reshape(2, 3) - 2 if isinstance(module, Temporary) else X
     plain = functional(program_of(module, x))
@@ -106,7 +116,7 @@ def test_it_is_the_model_that_tracing_gives(module: nn.Module, monkeypatch: pyte
     assert quick.state_outputs.keys() == traced.state_outputs.keys()
 
 
-@pytest.mark.parametrize("module", [Cache(), StaleView(), PartWritten(), Temporary()], ids=named)
+@pytest.mark.parametrize("module", [Cache(), SameDevice(), StaleView(), PartWritten(), Temporary()], ids=named)
 def test_calls_give_what_the_module_gives(module: nn.Module) -> None:
     x = torch.arange(6.0).reshape(2, 3) - 2 if isinstance(module, Temporary) else X
     expected = copy.deepcopy(module)
@@ -127,3 +137,12 @@ def test_the_exported_program_stays_what_it_is() -> None:
     before = str(program.graph)
     assert functional(program) is not None
     assert str(program.graph) == before
+
+
+def test_sizes_still_vary_where_part_of_a_buffer_is_read() -> None:
+    class Part(Cache):
+        def forward(self, x: Any) -> Any:
+            return self.rows.narrow(0, 0, x.shape[0]) + x[:, None]
+
+    program = capgraph.optimize(Part(), args=(torch.ones(4),), dynamic_shapes=({0: "length"},), executor="eager")
+    torch.testing.assert_close(program(torch.ones(2)), torch.ones(2, 3))
