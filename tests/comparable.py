@@ -188,8 +188,13 @@ def held_outputs(graph: Graph, arrays: Sequence[Array], sizes: dict[str, int]) -
             loose.update(node.outputs)
         if any(value in lost for value in node.operands) or _loses(node, operands) or _cancels(node, operands, results):
             lost.update(node.outputs)
+        if not math.isfinite(_growth(node, operands, results)):
+            lost.update(node.outputs)
         if node.op.name not in MOVING and node.op.name != "constant":
-            rounded.update((value, max(coarsest, _rounding(value))) for value in node.outputs if _rounding(value))
+            grown = _growth(node, operands, results)
+            rounded.update(
+                (value, grown * max(coarsest, _rounding(value))) for value in node.outputs if _rounding(value)
+            )
         else:
             rounded.update((value, coarsest) for value in node.outputs if coarsest)
     names = dict(zip(graph.output_names, graph.outputs, strict=True))
@@ -224,6 +229,8 @@ def _loses(node: Node, operands: Sequence[Any]) -> bool:
         return _is_undefined(node, operands[0])
     if name == "pow":
         return _is_inexact_power(node)
+    if name == "gemm" and node.output.tensor.dtype.is_integer:
+        return _is_beyond_integers(node, operands)
     if name == "det" and _is_singular(operands[0]):
         return True
     return (name in ORDERED or name.startswith("reduce_")) and any(map(_is_extreme, operands))
@@ -250,6 +257,33 @@ def _is_undefined(node: Node, array: Any) -> bool:
     limits = ml_dtypes.iinfo(after.numpy)  # type: ignore[no-untyped-call]
     whole = np.trunc((array.real if array.dtype.kind == "c" else array).astype(np.float64))
     return not bool(np.all((whole >= float(limits.min)) & (whole < float(limits.max) + 1)))
+
+
+def _is_beyond_integers(node: Node, operands: Sequence[Any]) -> bool:
+    """Whether factors that are no whole numbers make a gemm of integers a float that the integers do not have."""
+    alpha, beta = node.attrs["alpha"], node.attrs["beta"]
+    if alpha.is_integer() and beta.is_integer():
+        return False
+    (a, b, c), dtype = operands, node.output.tensor.dtype.numpy
+    found = (
+        np.matmul(a.T if node.attrs["trans_a"] else a, b.T if node.attrs["trans_b"] else b).astype(np.float64) * alpha
+    )
+    if c is not None:
+        found = found + c.astype(np.float64) * beta
+    limits = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+    return not bool(np.all((found > float(limits.min) - 1) & (found < float(limits.max) + 1)))
+
+
+def _growth(node: Node, operands: Sequence[Any], results: Sequence[Any]) -> float:
+    """How many roundings of a result the rounding of a part of it is; infinite where nothing is left but roundings.
+
+    GELU by tanh adds 1 to a tanh that is nearly -1 for operands below 0.
+    """
+    if node.op.name != "gelu" or node.attrs["approximate"] != "tanh":
+        return 1.0
+    x, y = (np.abs(array.astype(np.float64)) for array in (operands[0], results[0]))
+    with np.errstate(all="ignore"):
+        return float(np.max(np.where((x == 0) | ~np.isfinite(x), 1.0, x / y), initial=1.0))
 
 
 def _is_inexact_power(node: Node) -> bool:

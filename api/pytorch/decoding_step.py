@@ -40,7 +40,7 @@ Function = Callable[[Any, Any, Any], None]
 """What a step does with a model, its cache, and the texts."""
 
 
-def step_for(function: Function, model: Any, cache: Any, texts: Any) -> "Step | None":
+def step_for(function: Function, model: Any, cache: Any, texts: Any) -> "DecodingStep | None":
     """The step of these shapes; None where torch.export does not take it, or would not see what Python counts."""
     counts = any(type(each).__name__ != "StaticLayer" for each in cache.layers)  # as those of sliding windows do
     if counts or torch.is_autocast_enabled(texts.tokens.device.type):
@@ -61,13 +61,13 @@ def step_for(function: Function, model: Any, cache: Any, texts: Any) -> "Step | 
             return None
 
 
-class Step:
+class DecodingStep:
     """One step's program, which takes its tensors from the texts, and the cache, that it is called with."""
 
     def __init__(self, function: Function, model: Any, cache: Any, texts: Any) -> None:
         states = _states(cache, texts)
         program = optimize(
-            DecodingStep(function, model, cache, texts), args=tuple(getattr(texts, each) for each in _READ), **OPTIONS
+            DecodingModule(function, model, cache, texts), args=tuple(getattr(texts, each) for each in _READ), **OPTIONS
         )
         assert isinstance(program, TorchProgram)  # as the module is PyTorch's
         if program.states.keys() != states.keys():
@@ -103,7 +103,7 @@ class Step:
         self._texts, self._given = texts, _inputs(texts)
 
 
-class DecodingStep(torch.nn.Module):  # type: ignore[misc]  # PyTorch is not typed here
+class DecodingModule(torch.nn.Module):  # type: ignore[misc, unused-ignore]  # PyTorch is not typed here
     """The step as a module: what it writes to are its buffers, what it reads of the texts are its arguments."""
 
     def __init__(self, function: Function, model: Any, cache: Any, texts: Any) -> None:
@@ -134,21 +134,21 @@ class _Steps:
         weights = _weights(model)
         self._places = _shapes(weights, torch.Tensor.data_ptr)
         self._held = HeldWeights(type(model).__name__, weights, range(len(weights)), most_calls=1)
-        self._made: dict[Any, Step] = {}
+        self._made: dict[Any, DecodingStep] = {}
 
     def fit(self, model: Any) -> bool:
         """Whether the weights are the same tensors with the same content."""
         weights = _weights(model)
         return self._places == _shapes(weights, torch.Tensor.data_ptr) and self._held.are_unwritten(weights)
 
-    def step(self, function: Function, model: Any, cache: Any, texts: Any) -> Step:
+    def step(self, function: Function, model: Any, cache: Any, texts: Any) -> DecodingStep:
         tensors = [*_states(cache, texts).values(), *_inputs(texts)]
         key = (_facts(model), asked_tf32(), _shapes(tensors, torch.Tensor.stride))
         found = self._made.pop(key, None)
         if found is None:
             for oldest in list(self._made)[: 1 - MOST_STEPS]:
                 del self._made[oldest]
-            found = Step(function, model, cache, texts)
+            found = DecodingStep(function, model, cache, texts)
         self._made[key] = found
         return found
 

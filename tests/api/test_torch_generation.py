@@ -59,12 +59,12 @@ def traces(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The models that torch.export has traced a step of, as often as it has."""
     found: list[Any] = []
 
-    class Counted(decoding_step.Step):
+    class Counted(decoding_step.DecodingStep):
         def __init__(self, function: Any, model: Any, cache: Any, texts: Any) -> None:
             found.append(weakref.ref(model))
             super().__init__(function, model, cache, texts)
 
-    monkeypatch.setattr(decoding_step, "Step", Counted)
+    monkeypatch.setattr(decoding_step, "DecodingStep", Counted)
     return found
 
 

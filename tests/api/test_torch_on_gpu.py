@@ -24,7 +24,7 @@ from capgraph.frontends.torch.tensors import array_of, type_of
 from capgraph.ir.constant import Constant, Residence
 from capgraph.ir.errors import UnsupportedError
 from capgraph.pytorch import backend as torch_backend
-from capgraph.pytorch.decoding_step import OPTIONS, Step
+from capgraph.pytorch.decoding_step import OPTIONS, DecodingStep
 
 from benchmarks.gpu.decode_model import Decoder, decoder
 from tests.counted_work import calls_in
@@ -262,13 +262,13 @@ def test_a_token_of_transformers_costs_one_launch_and_no_copy_of_a_cache(gpu: Fa
 def test_a_token_of_the_recorded_loop_is_one_launch_and_the_host_waits_for_none(
     gpu: FakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen, step = [], Step.__call__
+    seen, step = [], DecodingStep.__call__
 
     def counted(*arguments: Any) -> None:
         step(*arguments)
         seen.append((gpu.launches, gpu.waits))  # memory of the host is aligned too little to be read in place
 
-    monkeypatch.setattr(Step, "__call__", counted)
+    monkeypatch.setattr(DecodingStep, "__call__", counted)
     model = small_llama()
     found = text(model, 20, cache_implementation="static", custom_generate=capgraph.decoding_loop)
     assert found == text(model, 20)

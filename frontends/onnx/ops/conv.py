@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ....ir.dims import Dim, ceil_div, dim_max
+from ....ir.dims import Dim, Truth, ceil_div, dim_max, is_at_least
 from ....ir.errors import ModelError, UnsupportedError
 from ....ir.graph import Node, Value
 from ..context.dialect import Dialect
@@ -220,10 +220,16 @@ def export_conv_transpose(ctx: ExportContext, node: Node) -> None:
 
 
 def _is_told_by_size(node: Node) -> bool:
-    """Whether `output_shape` by itself means these pads: sizes are known, and the end has the odd one."""
-    pads = node.attrs["pads"]
+    """Whether `output_shape` by itself means these pads: sizes are known, and the end has the odd one.
+
+    What is smaller than the operand is left out: onnx's inference gives up there, and finds the model wrong.
+    """
+    pads, x = node.attrs["pads"], node.operands[0].tensor
     half = len(pads) // 2
-    if not node.output.tensor.is_static or not all(isinstance(pad, int) for pad in pads):
+    if not (node.output.tensor.is_static and x.is_static) or not all(isinstance(pad, int) for pad in pads):
+        return False
+    sizes = zip(node.output.tensor.dims[2:], x.dims[2:], strict=True)
+    if not all(is_at_least(after, before) is Truth.YES for after, before in sizes):
         return False
     totals = [begin + end for begin, end in zip(pads[:half], pads[half:], strict=True)]
     return tuple(pads) == _behind(totals)
