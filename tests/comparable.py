@@ -188,10 +188,10 @@ def held_outputs(graph: Graph, arrays: Sequence[Array], sizes: dict[str, int]) -
             loose.update(node.outputs)
         if any(value in lost for value in node.operands) or _loses(node, operands) or _cancels(node, operands, results):
             lost.update(node.outputs)
-        if not math.isfinite(_growth(node, operands, results)):
+        grown = _growth(node, operands, results)
+        if not math.isfinite(grown):
             lost.update(node.outputs)
         if node.op.name not in MOVING and node.op.name != "constant":
-            grown = _growth(node, operands, results)
             rounded.update(
                 (value, grown * max(coarsest, _rounding(value))) for value in node.outputs if _rounding(value)
             )
