@@ -295,11 +295,16 @@ def _for_axes(ctx: ExportContext, node: Node, whole: Array, given: Sequence[Any]
 
 def _is_by_position(attrs: Attrs) -> bool:
     """Whether modes and scales are those of operators before opset 11."""
-    if attrs["coordinate_mode"] != "asymmetric" or attrs["mode"] == "cubic" or attrs["antialias"]:
+    if attrs["mode"] == "cubic" or not _is_asymmetric(attrs):
         return False
     rounding = "floor" if all(scale >= 1 for scale in attrs["scales"]) else "ceil"
     is_one_way = rounding == "floor" or all(scale <= 1 for scale in attrs["scales"])
     return attrs["mode"] == "linear" or (is_one_way and attrs["nearest_mode"] == rounding)
+
+
+def _is_asymmetric(attrs: Attrs) -> bool:
+    """Whether output element i lies at i / scale, as it does in operators before opset 11."""
+    return attrs["coordinate_mode"] == "asymmetric" and not attrs["antialias"]
 
 
 def _write_by_position(ctx: ExportContext, node: Node) -> None:
@@ -332,8 +337,15 @@ def _is_part(x: Value, axes: Sequence[int], sizes: Sequence[Dim], scales: Sequen
 
 
 def export_dynamic_resize(ctx: ExportContext, node: Node) -> None:
-    """Resize with scales or sizes that are computed."""
+    """Resize with scales or sizes that are computed; before opset 11 it took scales alone, for all axes."""
     x, region, scales, sizes = node.inputs
+    if ctx.opset < 11:
+        if ctx.opset < 9 or sizes is not None or node.attrs["mode"] != "linear" or not _is_asymmetric(node.attrs):
+            ctx.require_opset(11, "Resize by what is computed")
+        axes = _axes_attr(ctx, node)
+        assert axes is None  # they are all axes there
+        ctx.emit("Resize" if ctx.opset >= 10 else "Upsample", (x, scales), node.outputs, mode="linear")
+        return
     ctx.emit(
         "Resize",
         (x, *_required(ctx, region, scales), sizes),

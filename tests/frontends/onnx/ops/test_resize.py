@@ -140,6 +140,20 @@ def test_what_is_left_out_is_written_empty_where_it_is_not_optional(opset: int, 
     compare(evaluated(imported(written), feeds), evaluated(graph, feeds))
 
 
+@pytest.mark.parametrize(("operator", "opset"), [("Upsample", 9), ("Resize", 10)])
+def test_computed_scales_stay_in_their_opset(operator: str, opset: int) -> None:
+    case = Case(operator, opset, (X, UP), ("dynamic_resize",), LINEAR)
+    feeds = feeds_for(case)
+    written = export_model(imported(model_of(case)), opset=opset)
+    compare(runtime_of(written, feeds), runtime_of(model_of(case), feeds))
+
+
+def test_computed_sizes_need_the_opset_that_has_them() -> None:
+    case = Case("Resize", 13, (X, None, None, ints(1, 2, 3, 11)), ("dynamic_resize",), LINEAR)
+    with pytest.raises(UnsupportedError, match="Resize by what is computed in opset 10"):
+        export_model(imported(model_of(case)), opset=10)
+
+
 def test_sizes_that_follow_the_shape_of_another_tensor() -> None:
     """The usual decoder: a map is resized to the size of an earlier one, and nothing is left to run time."""
     nodes = [
