@@ -635,6 +635,18 @@ def test_rows_that_are_equal_for_the_reference_alone_are_rounding() -> None:
     assert is_rounding(case, case.calls[0], by_runtime, by_reference)
 
 
+@pytest.mark.parametrize(("mode", "is_excused"), [("linear", True), ("nearest", False)])
+def test_what_hangs_on_a_step_of_interpolated_integers_is_rounding(mode: str, is_excused: bool) -> None:
+    text = """(int32[1,1,4,5] x, int32[1,1,10,2] m) => (int32[?,?,?,?] y) <int64[4] s = {1, 1, 10, 2}> {
+      r = Resize <mode = "%s", coordinate_transformation_mode = "align_corners"> (x, "", "", s)
+      y = Mod (r, m)
+    }"""
+    x, m = np.arange(-10, 10).reshape(1, 1, 4, 5), np.full((1, 1, 10, 2), -4)
+    case = _case(text % mode, {"x": x.astype(np.int32), "m": m.astype(np.int32)}, 13)
+    expected = peers_of(case).accepted(0)[0][0]
+    assert is_rounding(case, case.calls[0], [expected], [np.where(expected == 0, -3, expected)]) is is_excused
+
+
 @pytest.mark.parametrize("off", [4e-5, 5e-4])
 def test_cubic_weights_are_those_of_floats(off: float) -> None:
     text = """(double[1,1,5,1] x) => (double[?,?,?,?] y) <int64[1] s = {3}> {
