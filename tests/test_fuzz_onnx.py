@@ -372,6 +372,14 @@ _GAPS = "kernel_shape = [2], dilations = [2]"
         ],
         *[
             (
+                "(float[2] x, int64[1] i) => (float[?] y) { y = GatherElements (x, i) }",
+                {"x": _ones(2), "i": np.array([place])},
+                judges,
+            )
+            for place, judges in ((2, ""), (-3, ""), (-2, "OR"))
+        ],
+        *[
+            (
                 f"({ty}[1] x) => (string[?] y) {{ s = Cast <to = 8> (x) y = {node} }}",
                 {"x": _ones(1, dtype=dtype)},
                 judges,

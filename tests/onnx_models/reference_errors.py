@@ -195,6 +195,16 @@ def _gathers_nothing(seen: Seen) -> bool:
     return seen.may(lambda x, places: not places.size and holds(x, places), 0, 1)
 
 
+def _gathers_outside(seen: Seen) -> bool:
+    """Whether an index of a GatherElements lies outside of the axis, which "is an error"."""
+
+    def holds(x: Any, places: Any) -> bool:
+        size = x.shape[seen.attributes.get("axis", 0)] if x.ndim else 0
+        return bool(((places < -size) | (places >= size)).any())
+
+    return seen.may(holds, 0, 1)
+
+
 def _pads_strings(seen: Seen) -> bool:
     return seen.may(lambda x: x.dtype.kind == "O", 0)
 
@@ -361,7 +371,10 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
         "takes windows of other lengths than frames",
         lambda s: s.has(2) and s.has(3) and s.may(lambda window, length: window.size != length.reshape(-1)[0], 2, 3),
     ),
-    "GatherElements": when("takes any operands where there are no indices", _gathers_nothing),
+    "GatherElements": when(
+        "takes any operands where there are no indices, and wraps those outside",
+        lambda s: _gathers_nothing(s) or _gathers_outside(s),
+    ),
     "GridSample": when(
         "takes grids of another batch, and moves places outside where PyTorch and ONNX Runtime move each neighbor",
         lambda s: (
