@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto
 
@@ -11,7 +12,7 @@ from ....ir.errors import CapgraphError, InternalError, TypeRuleError, Unsupport
 from ....ir.graph import Graph, Node, Value
 from ....ir.ops import native
 from ....ir.ops.known import ATTENTION
-from ....ir.types import DType, Type
+from ....ir.types import DType, TensorType, Type
 from ..attributes import attribute_to_proto
 from ..context.attention_masks import safe_content
 from ..context.dialect import Dialect
@@ -29,6 +30,7 @@ from .model_writer import Large, ModelWriter, NeedsOpset
 from .parts import PARTS, write_composed
 
 _SMALL_BYTES = 1024
+_FIRST_WHERE = 9
 _NO_GROUPS: Mapping[Node, Group | None] = {}
 
 
@@ -123,9 +125,20 @@ class GraphWriter:
             if group is not None:
                 self._write_group(group)
         for value, name in copies:
-            self.emit(None, "Identity", [value], [name], "", {})
+            self._write_copy(value, name)
         if groups:
             self._drop_unread(graph)
+
+    def _write_copy(self, value: Value, name: str) -> None:
+        """Writes a node that gives a value under another name.
+
+        ONNX Runtime 1.31 moves the strings that a body gives, away from where Identity has them: Where has its own.
+        """
+        if self._is_main or self.opset < _FIRST_WHERE or not _is_strings(value):
+            self.emit(None, "Identity", [value], [name], "", {})
+        else:
+            is_true = self.constant(Constant(np.array(True)))
+            self.emit(None, "Where", [is_true, value, value], [name], "", {})
 
     def _drop_unread(self, graph: Graph) -> None:
         """Leaves out the constants that groups have joined to others."""
@@ -310,6 +323,10 @@ class GraphWriter:
             self._initializers,
             value_info=[info for name, info in self._value_info.items() if name not in taken],
         )
+
+
+def _is_strings(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and value.type.dtype is DType.STRING
 
 
 def _names_read(nodes: Iterable[NodeProto]) -> Iterator[str]:

@@ -347,3 +347,20 @@ def test_a_branch_that_can_never_run_fails_where_it_runs():
     compare(evaluated(graph, {"c": np.array(False), "x": x, "y": y}), [-x])
     with pytest.raises(ExecutionError):
         evaluated(graph, {"c": np.array(True), "x": x, "y": y})
+
+
+@pytest.mark.parametrize("given", ["b", "state", "'x'"])
+def test_strings_that_a_body_hands_on_stay_where_they_came_from(given):
+    """ONNX Runtime moves the strings that a round gives: Identity is no copy of them."""
+    giver = "Constant <value = string {'x'}> ()".replace("'", '"') if given == "'x'" else f"Identity ({given})"
+    text = f"""hand (string b, int64 n) => (string last, string[?] all, string both) {{
+        last, all = Loop (n, "", b) <body = round (int64 i, bool c, string state) => (bool d, string s, string r) {{
+            d = Identity (c)  s = StringConcat (state, b)  r = {giver}
+        }}>
+        both = StringConcat (last, b)
+    }}"""
+    feeds = {"b": np.array("x", object), "n": np.array(3)}
+    graph = imported(model(text), native=False)
+    result = ["xxxx", {"b": ["x"] * 3, "'x'": ["x"] * 3, "state": ["x", "xx", "xxx"]}[given], "xxxxx"]
+    for found in (evaluated(graph, feeds), runtime_of(export_model(graph), feeds)):
+        assert [np.asarray(each).tolist() for each in found] == result
