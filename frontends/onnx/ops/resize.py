@@ -339,13 +339,20 @@ def _is_part(x: Value, axes: Sequence[int], sizes: Sequence[Dim], scales: Sequen
 def export_dynamic_resize(ctx: ExportContext, node: Node) -> None:
     """Resize with scales or sizes that are computed; before opset 11 it took scales alone, for all axes."""
     x, region, scales, sizes = node.inputs
+    count = len(node.attrs["axes"])
     if ctx.opset < 11:
-        if ctx.opset < 9 or sizes is not None or node.attrs["mode"] != "linear" or not _is_asymmetric(node.attrs):
+        if ctx.opset < 9 or scales is None or node.attrs["mode"] != "linear" or not _is_asymmetric(node.attrs):
             ctx.require_opset(11, "Resize by what is computed")
         axes = _axes_attr(ctx, node)
         assert axes is None  # they are all axes there
-        ctx.emit("Resize" if ctx.opset >= 10 else "Upsample", (x, scales), node.outputs, mode="linear")
+        operator = "Resize" if ctx.opset >= 10 else "Upsample"
+        ctx.emit(operator, (x, _of_length(ctx, scales, count)), node.outputs, mode="linear")
         return
+    region, scales, sizes = (
+        _of_length(ctx, region, 2 * count),
+        _of_length(ctx, scales, count),
+        _of_length(ctx, sizes, count),
+    )
     ctx.emit(
         "Resize",
         (x, *_required(ctx, region, scales), sizes),
@@ -353,6 +360,13 @@ def export_dynamic_resize(ctx: ExportContext, node: Node) -> None:
         axes=_axes_attr(ctx, node),
         **_written_modes(node),
     )
+
+
+def _of_length(ctx: ExportContext, given: Value | None, length: int) -> Operand:
+    """An operand with an element for each axis, which onnx takes for empty where its shape does not say how long."""
+    if given is None or isinstance(given.shape[0], int):
+        return given
+    return ctx.emit_value("Reshape", (given, ctx.ints([length])))
 
 
 def export_grid_sample(ctx: ExportContext, node: Node) -> None:

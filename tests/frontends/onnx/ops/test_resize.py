@@ -148,6 +148,19 @@ def test_computed_scales_stay_in_their_opset(operator: str, opset: int) -> None:
     compare(runtime_of(written, feeds), runtime_of(model_of(case), feeds))
 
 
+@pytest.mark.parametrize(("opset", "given"), [(10, "scales"), (14, "scales"), (14, "sizes"), (18, "sizes")])
+def test_how_many_are_given_need_not_be_declared(opset: int, given: str) -> None:
+    """ONNX Runtime takes sizes of which it does not know how many they are for none, and refuses the model."""
+    element, values = ("float", UP) if given == "scales" else ("int64", ints(1, 2, 10, 21))
+    absent = {(10, "scales"): "", (14, "scales"): '"", '}.get((opset, given), '"", "", ')
+    text = f"""f (float[a, b, c, d] x, {element}[n] g) => (float[?, ?, ?, ?] y) {{
+        y = Resize <mode = "linear"> (x, {absent}g)
+    }}"""
+    graph = imported(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]> {text}'))
+    feeds = {"x": X, "g": values}
+    compare(runtime_of(export_model(graph, opset=opset), feeds), evaluated(graph, feeds))
+
+
 def test_computed_sizes_need_the_opset_that_has_them() -> None:
     case = Case("Resize", 13, (X, None, None, ints(1, 2, 3, 11)), ("dynamic_resize",), LINEAR)
     with pytest.raises(UnsupportedError, match="Resize by what is computed in opset 10"):
