@@ -255,6 +255,23 @@ def test_branches_not_taken_may_refuse_sizes_of_another_rank(executor: str) -> N
         program.run({"x": x, "a": a, "b": b, "yes": np.array(True)})
 
 
+STATED = """net (float[N] x, bool yes) => (float[?] y) <float[3] rows = {1, 2, 3}, float[3] d, float[3] e> {
+  d = If(yes)<then_branch = one () => (float[3] p) { p = Add(x, rows) },
+              else_branch = two () => (float[N] q) { q = Identity(x) }>
+  e = LeakyRelu(d)
+  y = Neg(e)
+}"""
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.filterwarnings("ignore::capgraph.ir.notices.CapgraphWarning")
+def test_what_a_model_states_of_values_is_not_taken_for_other_sizes(executor: str) -> None:
+    program = capgraph.optimize(model(STATED), executor=executor)
+    for count in (3, 2):
+        x = np.ones(count, np.float32)
+        assert program.run({"x": x, "yes": np.array(False)})["y"].tolist() == [-1] * count
+
+
 UNREAD = """net (float[A, B] x, float[D, C] y, float[N, 3] a, float[M, 3] b, bool yes, int64 count)
 => (float[?, 3] c, float[?, 2] d, float f)
 <float[2, 2] rows = {1, 2, 3, 4}, float zero = {0}> {

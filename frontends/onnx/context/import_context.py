@@ -70,6 +70,11 @@ class Scope(Protocol):
         ...
 
     @property
+    def is_resized(self) -> bool:
+        """Whether inputs have other sizes than those for which the model states them."""
+        ...
+
+    @property
     def read(self) -> frozenset[str]:
         """Names that any node or output reads."""
         ...

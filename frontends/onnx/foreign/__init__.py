@@ -139,6 +139,8 @@ def _result_type(ctx: ImportContext, name: str, inferred: dict[str, TypeProto], 
 
     found = type_from_proto(inferred[name], dim_of) if name in inferred else None
     declared = type_from_proto(ctx.scope.declared[name], dim_of) if name in ctx.scope.declared else None
+    if ctx.scope.is_resized and isinstance(declared, TensorType) and declared.shape is not None:
+        declared = declared.with_shape((FRESH,) * declared.rank)
     trusted = name not in ctx.scope.returned or ctx.proto.domain not in _WELL_INFERRED
     if found is None or (trusted and _lacks_shape(found) and _same_dtype(found, declared)):
         found = declared or found

@@ -81,6 +81,10 @@ class ValueScope:
     def folder(self) -> Path | None:
         return self.model.folder
 
+    @property
+    def is_resized(self) -> bool:
+        return bool(self.model.shapes)
+
     def is_one(self, name: str) -> bool:
         """Whether an open size is to be 1; otherwise it is taken not to be."""
         if name in self.model.ones:

@@ -348,14 +348,10 @@ def export_dynamic_resize(ctx: ExportContext, node: Node) -> None:
         operator = "Resize" if ctx.opset >= 10 else "Upsample"
         ctx.emit(operator, (x, _of_length(ctx, scales, count)), node.outputs, mode="linear")
         return
-    region, scales, sizes = (
-        _of_length(ctx, region, 2 * count),
-        _of_length(ctx, scales, count),
-        _of_length(ctx, sizes, count),
-    )
+    given = _required(ctx, _of_length(ctx, region, 2 * count), _of_length(ctx, scales, count))
     ctx.emit(
         "Resize",
-        (x, *_required(ctx, region, scales), sizes),
+        (x, *given, _of_length(ctx, sizes, count)),
         node.outputs,
         axes=_axes_attr(ctx, node),
         **_written_modes(node),
