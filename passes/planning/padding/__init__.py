@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ....ir.graph import Graph
-from .attempts import Certificate
 from .checker import refuted
+from .claims import Certificate
 from .repair import Budget, MaskInsertion
 from .rules.facts import Number
 from .walk import REAL_SIZE, UnsafeState, walked

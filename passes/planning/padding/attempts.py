@@ -1,22 +1,21 @@
 """Evaluations of single nodes, exact and padded, which try to refute what is claimed of their results."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import count
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count, product
 
 import numpy as np
 
-from ....ir.analysis import input_symbols
 from ....ir.attrs import AttrValue, is_tuple
 from ....ir.constant import Array
-from ....ir.dims import Dim, evaluate, symbol, symbols
+from ....ir.dims import Dim, evaluate, symbols
 from ....ir.errors import ShapeError
 from ....ir.evaluate import FAILURES, as_results, bound_attrs
-from ....ir.graph import Graph, Node, Value
-from ....ir.ops.bounded import PREFIX
+from ....ir.graph import Value
 from ....ir.types import TensorType, type_symbols
-from .rules.facts import Fact, Number, Same
+from .claims import Certificate, ClaimedPart
+from .rules.facts import Fact, Same
 from .samples import NoCall, Pair, Refuted, Trial, drawn, refutation, symbols_of
 
 PADDED = 4
@@ -28,79 +27,32 @@ TOO_MANY_ELEMENTS = 1 << 27
 SMALL_SIZES = (5, 7, 11, 13, 17, 19, 23)
 
 
-@dataclass(frozen=True)
-class Certificate:
-    """A proof as plain data: what is claimed of each value of `graph` when `symbol` is padded up to `largest`.
-
-    `together` has the producers with which the claims about a node hold, beyond their own. `fills` are the inputs whose
-    padding holds a number; sizes of inputs are at least `least`. `real_size` names the input that holds the real size,
-    where there is one.
-    """
-
-    graph: Graph
-    symbol: str
-    facts: Mapping[Value, Fact]
-    fills: Mapping[str, Number]
-    together: Mapping[Node, Sequence[Node]] = field(default_factory=dict[Node, Sequence[Node]])
-    real_size: str | None = None
-    largest: int | None = None
-    least: int = 0
-
-
-# ---- a node and what its claims hold with
-
-
-def _in_order(node: Node, together: frozenset[Node]) -> list[Node]:
-    """A node behind those of `together` that it depends on, each once."""
-    found: dict[Node, None] = {}
-    for value in node.operands:
-        if value.producer in together:
-            found.update(dict.fromkeys(_in_order(value.producer, together)))
-    return [*found, node]
-
-
-class ClaimedPart:
-    """A node with the producers that its claims hold with, and the values that these take from outside."""
-
-    def __init__(self, node: Node, together: Sequence[Node]) -> None:
-        inner = {value for each in together for value in each.outputs}
-        self.node = node
-        self.nodes = _in_order(node, frozenset(together))
-        given = (value for each in self.nodes for value in each.operands if value not in inner)
-        self.operands = list(dict.fromkeys(given))
-
-    def makes(self, name: str) -> bool:
-        """Whether the node itself tells the real size of a dim, by a count that is its last result."""
-        return self.node.op.name.startswith(PREFIX) and self.node.attrs["size"] == symbol(name)
-
-    def wiring(self) -> tuple[object, ...]:
-        """Ops, attributes and how results are passed on."""
-        numbers = {value: index for index, value in enumerate(self.operands)}
-        for node in self.nodes:
-            for value in node.outputs:
-                numbers[value] = len(numbers)
-        return tuple(
-            (node.op, node.attrs, *(None if value is None else numbers[value] for value in node.inputs))
-            for node in self.nodes
-        )
-
-
 # ---- sizes that are tried
 
 
-def trials(certificate: Certificate, values: Sequence[Value], padded: int) -> Iterator[Trial]:
-    """Calls of each size, with two poisons and styles."""
-    has_integers = any(map(_is_integer, values))
-    for call in calls(certificate, values, padded):
-        for poison in (0, 1):
-            for style in (0, 1, 3) if has_integers else (poison,):
-                yield replace(call, poison=poison, style=style)
+def trials(certificate: Certificate, part: ClaimedPart, padded: int) -> Iterator[Trial]:
+    """Calls of each size, with the poisons and styles by which operands differ."""
+    drawings = list(_drawings(certificate, part))
+    for call in calls(certificate, part.values, padded):
+        for poison, style in drawings:
+            yield replace(call, poison=poison, style=style)
+
+
+def _drawings(certificate: Certificate, part: ClaimedPart) -> Iterator[tuple[int, int]]:
+    """Poisons, which stand in padding alone, and styles; one of each where there is nothing to draw."""
+    has_padding = any(tail is not None for value in part.operands for tail in certificate.facts[value].tails)
+    if not part.operands:
+        yield 0, 0
+    elif any(map(_is_integer, part.values)):
+        yield from product((0, 1) if has_padding else (0,), (0, 1, 3))
+    else:
+        yield from ((0, 0), (1, 1))
 
 
 def calls(certificate: Certificate, values: Sequence[Value], padded: int) -> Iterator[Trial]:
     """Real sizes from the least on; other dims small, and once as small as they may be."""
     symbol, least = certificate.symbol, certificate.least
-    of_calls = sizes_of_calls(certificate)
+    of_calls = certificate.sizes_of_calls
     facts = (symbols_of(certificate.facts[value]) for value in values)
     names = sorted(frozenset[str]().union(of_calls, *(type_symbols(value.type) for value in values), *facts))
     sizes = dict(zip((name for name in names if name != symbol), (OTHER_SIZES[i % 3] for i in count()), strict=False))
@@ -111,7 +63,7 @@ def calls(certificate: Certificate, values: Sequence[Value], padded: int) -> Ite
         pairs += [(smallest, real) for real in (least, padded - 1)]
     for others, real in pairs:
         sizes = {**others, symbol: real}
-        if _is_call(certificate.graph, sizes):
+        if _is_call(certificate.dims_of_calls, sizes):
             yield Trial(sizes, {**others, symbol: padded}, 0, 0, certificate.fills)
 
 
@@ -119,18 +71,12 @@ def _is_integer(value: Value) -> bool:
     return isinstance(value.type, TensorType) and value.type.dtype.is_integer
 
 
-def _is_call(graph: Graph, sizes: Mapping[str, int]) -> bool:
+def _is_call(dims: Iterable[Dim], sizes: Mapping[str, int]) -> bool:
     """Whether inputs can have these sizes."""
-    types = (value.type for value in graph.inputs)
     try:
-        return all(evaluate(dim, sizes) >= 0 for ty in types if isinstance(ty, TensorType) for dim in ty.shape or ())
+        return all(evaluate(dim, sizes) >= 0 for dim in dims)
     except ShapeError:
         return False
-
-
-def sizes_of_calls(certificate: Certificate) -> tuple[str, ...]:
-    """The symbols whose sizes callers choose."""
-    return input_symbols(certificate.graph)
 
 
 def _padded_sizes(certificate: Certificate, part: ClaimedPart) -> list[int]:
@@ -166,11 +112,10 @@ def tried(certificate: Certificate, part: ClaimedPart) -> str:
 
 def _mapping(part: ClaimedPart, padded: int, symbol: str) -> dict[int, int]:
     """Small sizes for large static ones; empty where all are small, without operands, and for nodes with bodies."""
-    values = (*part.operands, *part.node.outputs)
     is_exact = not part.operands or any(node.regions for node in part.nodes)
-    if is_exact or _elements(values, padded, symbol, {}) <= MANY_ELEMENTS:
+    if is_exact or _elements(part.values, padded, symbol, {}) <= MANY_ELEMENTS:
         return {}
-    dims = {dim for value in values for dim in value.shape if isinstance(dim, int)}
+    dims = {dim for value in part.values for dim in value.shape if isinstance(dim, int)}
     return dict(zip(sorted(dim for dim in dims if dim > SMALL_SIZES[-1]), SMALL_SIZES, strict=False))
 
 
@@ -205,9 +150,7 @@ class _Attempt:
         if _elements(part.operands, padded, name, self._mapping) > TOO_MANY_ELEMENTS:
             return "its operands are too large to be tried"
         succeeded = False
-        for trial in trials(self._certificate, (*part.operands, *part.node.outputs), padded):
-            if not part.operands and (trial.poison, trial.style) != (0, 0):
-                continue  # they are of operands alone
+        for trial in trials(self._certificate, part, padded):
             try:
                 succeeded |= self._try(trial) and (trial.real[name] > 0 or part.makes(name))
             except NoCall:
@@ -221,21 +164,21 @@ class _Attempt:
         for style in dict.fromkeys((trial.style, 1, 2)):
             styled = replace(trial, style=style)
             given = self._drawn(styled)
+            padded = self._ran(given, 1, styled.padded)
             if self._part.makes(self._certificate.symbol):
-                styled = self._counted(given, styled)
+                styled = self._counted(padded, styled)
             exact = self._ran(given, 0, styled.real)
             if exact is not None:
-                self._compare(given, exact, styled)
+                self._compare(given, exact, padded, styled)
                 return True
             is_last = style == 2
             is_certain = all(_is_bounded(fact, value) for value, fact in self._facts.items())
-            if (is_last or is_certain) and self._ran(given, 1, trial.padded) is not None:
+            if (is_last or is_certain) and padded is not None:
                 raise Refuted("it fails on the real elements alone, and padding hides that")
         return False
 
-    def _counted(self, given: Mapping[Value, Pair], trial: Trial) -> Trial:
+    def _counted(self, padded: Sequence[Array] | None, trial: Trial) -> Trial:
         """With the real size that a node gives which makes the dim: its last result."""
-        padded = self._ran(given, 1, trial.padded)
         symbol = self._certificate.symbol
         if padded is None or not 0 <= int(padded[-1]) <= trial.padded[symbol]:
             raise NoCall
@@ -276,8 +219,9 @@ class _Attempt:
             return value
         return self._mapping.get(value, value)
 
-    def _compare(self, given: Mapping[Value, Pair], exact: Sequence[Array], trial: Trial) -> None:
-        padded = self._ran(given, 1, trial.padded)
+    def _compare(
+        self, given: Mapping[Value, Pair], exact: Sequence[Array], padded: Sequence[Array] | None, trial: Trial
+    ) -> None:
         if padded is None:
             raise Refuted("padding makes it fail")
         others = {value.name: pair for value, pair in given.items()}

@@ -17,7 +17,8 @@ from ....ir.dims import SymDim, symbol, symbols
 from ....ir.graph import Graph, Node, Value
 from ....ir.op import Trait
 from ....ir.types import TensorType, type_symbols
-from .attempts import PADDED, Certificate, ClaimedPart, calls, names_values, sizes_of_calls, tried
+from .attempts import PADDED, calls, names_values, tried
+from .claims import Certificate, ClaimedPart
 from .rules.facts import Fact, Same
 from .samples import NoCall, Refuted, places, shapes_of
 
@@ -149,14 +150,14 @@ def _is_evaluable(node: Node) -> bool:
 
 
 def _key(certificate: Certificate, part: "ClaimedPart") -> object:
-    """What a verdict depends on; None for nodes with bodies, and for constants, which are as fast to look at."""
-    if not part.operands or any(node.regions for node in part.nodes):
+    """What a verdict depends on; None for nodes with bodies."""
+    if any(node.regions for node in part.nodes):
         return None
-    values = (*part.operands, *part.node.outputs)
-    facts = tuple(certificate.facts[value] for value in values)
+    facts = tuple(certificate.facts[value] for value in part.values)
     sources = tuple((fact.source, certificate.fills.get(fact.source)) for fact in facts if fact.source)
-    names = tuple(value.name for value in values) if any(map(names_values, facts)) else ()
-    types = tuple(value.type for value in values)
+    names = tuple(value.name for value in part.values) if any(map(names_values, facts)) else ()
+    types = tuple(value.type for value in part.values)
     used = tuple(value.has_uses for value in part.node.outputs)
-    scope = (certificate.symbol, certificate.largest, certificate.least, sizes_of_calls(certificate))
+    chosen = (certificate.sizes_of_calls, certificate.dims_of_calls)
+    scope = (certificate.symbol, certificate.largest, certificate.least, chosen)
     return (part.wiring(), types, facts, used, sources, names, scope)

@@ -139,6 +139,8 @@ def drawn(
     )
     where = [np.arange(narrow[axis]) if axis in free else each for axis, each in enumerate(where)]
     real = _elements(np.random.default_rng(seed), narrow, dtype, fact, trial)
+    if not any(fact.tails):
+        return Pair(real, real)
     made = _poison(np.random.default_rng(seed + 1), narrow_padded, dtype, fact, trial)
     made[np.ix_(*where)] = real
     for axis, tail in enumerate(fact.tails):

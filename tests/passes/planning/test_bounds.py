@@ -1,4 +1,5 @@
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from textwrap import dedent
 from typing import NamedTuple
@@ -7,8 +8,9 @@ import numpy as np
 import pytest
 from capgraph.ir.constant import Array
 from capgraph.ir.dims import evaluate
-from capgraph.ir.evaluate import evaluate_graph
+from capgraph.ir.evaluate import as_results, evaluate_graph
 from capgraph.ir.graph import Graph, Node
+from capgraph.ir.ops.bounded import PREFIX
 from capgraph.ir.plan import Measured
 from capgraph.ir.target import HOST, Target
 from capgraph.ir.text.parser import parse
@@ -16,6 +18,10 @@ from capgraph.ir.verify import verify
 from capgraph.passes.framework.rewriter import Rewriter
 from capgraph.passes.planning import bounds
 from capgraph.passes.planning.bounds import bound_sizes
+from capgraph.passes.planning.padding import attempts, checker
+from capgraph.passes.planning.padding.claims import Certificate, ClaimedPart
+from capgraph.passes.planning.padding.rules.facts import Fact
+from capgraph.passes.planning.padding.samples import Pair, Trial, refutation
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -231,6 +237,42 @@ def test_a_proof_looks_at_what_a_size_reaches_alone(monkeypatch: pytest.MonkeyPa
     ]
     text = "\n".join(["graph @main(%x: f32[5]) {", *lines, "return %s99", "}"])
     assert not bounded(text).measured.refusals
+
+
+def test_a_proof_tries_no_call_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor runs a twin more than once each at what it found and with all its room."""
+    runs, calls = [0], list[tuple[bytes, ...]]()
+
+    def run(node: Node, found: object) -> list[Array]:
+        runs[0] += node.op.name.startswith(PREFIX)
+        return as_results(node, found)
+
+    def judged(fact: Fact, result: Pair, trial: Trial, others: Mapping[str, Pair]) -> str:
+        if "b" in others:  # the boxes
+            calls.append(tuple(pair.padded.tobytes() for pair in others.values()))
+        return refutation(fact, result, trial, others)
+
+    monkeypatch.setattr(checker, "_verdicts", {})
+    monkeypatch.setattr(attempts, "as_results", run)
+    monkeypatch.setattr(attempts, "refutation", judged)
+    assert not bounded(DETECTIONS.format(limit="", name="m")).measured.refusals
+    assert len(calls) == len(set(calls)) > 3
+    assert runs[0] == 2 * len(calls)
+
+
+def test_at_other_sizes_constants_are_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def tried(certificate: Certificate, part: ClaimedPart) -> str:
+        seen.append(part.node.op.name)
+        return attempts.tried(certificate, part)
+
+    monkeypatch.setattr(checker, "_verdicts", {})
+    monkeypatch.setattr(checker, "tried", tried)
+    text = DETECTIONS.format(limit="%k: i64[] = constant() {value = dense<i64[]: 2>}", name="k")
+    for boxes in (6, 5, 4):
+        assert not bounded(text.replace(" 6", f" {boxes}")).measured.refusals
+    assert Counter(seen) == {"constant": 1, "bounded_non_max_suppression": 3}
 
 
 def test_room_and_work_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,9 @@ from capgraph.ir.graph import Graph, Node
 from capgraph.ir.op import Trait
 from capgraph.ir.ops import OPS
 from capgraph.ir.text.parser import parse
-from capgraph.passes.planning.padding import attempts, made_safe, mask_padding, real_size_input, walk
-from capgraph.passes.planning.padding.attempts import Certificate
+from capgraph.passes.planning.padding import attempts, checker, claims, made_safe, mask_padding, real_size_input, walk
 from capgraph.passes.planning.padding.checker import refuted
+from capgraph.passes.planning.padding.claims import Certificate
 from capgraph.passes.planning.padding.rules import RULES
 from capgraph.passes.planning.padding.rules.elementwise import elementwise
 from capgraph.passes.planning.padding.rules.facts import Case, Fact, Rule, Same, Tail, plain, prefix_tails
@@ -231,6 +231,32 @@ def test_large_results_are_tried_in_small(monkeypatch: pytest.MonkeyPatch) -> No
     _, report = made_safe(graph, "S")
     assert report.is_safe
     assert 0 < max(largest) <= attempts.MANY_ELEMENTS
+
+
+def test_the_sizes_of_inputs_are_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up: list[Graph] = []
+
+    def recorded(graph: Graph) -> tuple[str, ...]:
+        looked_up.append(graph)
+        return input_symbols(graph)
+
+    monkeypatch.setattr(claims, "input_symbols", recorded)
+    lines = [f"%v{i + 1}: f32[S] = relu(%v{i})" for i in range(20)]
+    _, report = made_safe(parse("\n".join(["graph @main(%v0: f32[S]) {", *lines, "return %v20 }"])), "S")
+    assert report.is_safe
+    assert len(looked_up) == 1
+
+
+def test_what_is_tried_of_a_constant_is_known_of_calls_alike_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No call of the first graph is small enough to be tried."""
+    monkeypatch.setattr(checker, "_verdicts", {})
+    text = """graph @main(%x: f32[SIZE]) {
+      %c: f32[] = constant() {value = dense<f32[]: 2.0>}
+      %y: f32[SIZE] = mul(%x, %c)
+      return %y
+    }"""
+    for size, is_safe in (("S - 10", False), ("S", True)):
+        assert made_safe(parse(text.replace("SIZE", size)), "S")[1].is_safe is is_safe
 
 
 @pytest.mark.parametrize("op", RULED)
