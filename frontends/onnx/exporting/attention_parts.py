@@ -131,19 +131,16 @@ class _Writer:
     def _weights(self, scores: Value) -> Value:
         """The softmax of the scores, of which hidden ones become -inf; 0 for keys that masks hide for good."""
         b, hidden = self.b, self._number(-math.inf)
-        guards: list[Value] = []
-        seen = self._shown_by_lengths()
-        if seen is not None:
-            guards.append(seen)
+        seen = self.seen if self.lengths is None else self._shown_by_lengths(self.lengths)
+        guards = [seen] if seen is not None and self.lengths is not None else []
         if self.mask is not None and self.mask.tensor.dtype is DType.BOOL:
             seen = self.mask if seen is None else b.op("logical_and", seen, self.mask)
             guards = [seen]
         elif self.mask is not None:
             scores = b.op("add", scores, self._as(self.mask))
             if self._may_hide_all():
-                guards.append(b.op("logical_not", b.op("equal", self.mask, self._lowest())))
-        if self.seen is not None:
-            scores = b.op("where", self.seen, scores, hidden)
+                shown = b.op("logical_not", b.op("equal", self.mask, self._lowest()))
+                guards = [shown] if seen is None else [seen, shown]
         if seen is not None:
             scores = b.op("where", seen, scores, hidden)
         weights = b.op("softmax", scores, axis=-1)
@@ -160,12 +157,10 @@ class _Writer:
         mask = self.node.inputs[_MASK]
         return mask is not None and not self.attrs["nan_rows"] and may_be_infinite(mask)
 
-    def _shown_by_lengths(self) -> Value | None:
+    def _shown_by_lengths(self, lengths: Value) -> Value:
         """bool[B, 1, T or 1, S]: the keys before each sample's length, and with `causal` before each query's place."""
-        if self.lengths is None:
-            return None
         b = self.b
-        ends = b.op("reshape", self.lengths, shape=(self.batch, 1, 1, 1))
+        ends = b.op("reshape", lengths, shape=(self.batch, 1, 1, 1))
         key = b.op("arange", limit=self.keys)
         if not self.attrs["causal"]:
             return b.op("less", key, ends)

@@ -112,12 +112,14 @@ def test_where_the_operator_is_there_it_is_written(op: str) -> None:
     assert written_as_parts(model) == {}
 
 
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("ty", ["bool[T, S]", "f32[T, S]"])
-def test_a_query_that_sees_no_key_gives_zeros_in_parts_too(ty: str) -> None:
-    graph = of_one_node("attention", ["f32[1, 1, T, 4]", "f32[1, 1, S, 4]", "f32[1, 1, S, 4]", ty], {})
+def test_a_query_that_sees_no_key_gives_zeros_in_parts_too(ty: str, causal: bool) -> None:
+    types = ["f32[1, 1, T, 4]", "f32[1, 1, S, 4]", "f32[1, 1, S, 4]", ty]
+    graph = of_one_node("attention", types, {"causal": causal})
     q, k, v, mask = drawn(graph)
     mask = np.ones(mask.shape, np.bool_) if "bool" in ty else np.zeros_like(mask)
-    mask[1] = False if "bool" in ty else -np.inf
+    mask[1, : 2 if causal else None] = False if "bool" in ty else -np.inf  # causal hides those behind from it
     model = export_model(graph, opset=17)
     (found,) = runtime_of(model, {"x0": q, "x1": k, "x2": v, "x3": mask})
     compare([found], evaluate_graph(graph, [q, k, v, mask]))
