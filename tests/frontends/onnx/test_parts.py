@@ -126,6 +126,37 @@ def test_a_query_that_sees_no_key_gives_zeros_in_parts_too(ty: str, causal: bool
     assert not found[0, 0, 1].any()
 
 
+@pytest.mark.parametrize("dialect", [Dialect.STANDARD, Dialect.ORT])
+@pytest.mark.parametrize(
+    ("dtype", "mask", "is_in_parts"),
+    [
+        ("f64", "", True),
+        ("f64", "bool", True),
+        ("f32", "f64", True),
+        ("f16", "f32", True),
+        ("f32", "f32", False),
+        ("f32", "bool", False),
+    ],
+)
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_without_a_kernel_is_written_in_parts(
+    dialect: Dialect, dtype: str, mask: str, is_in_parts: bool, causal: bool
+) -> None:
+    """ONNX Runtime would run a body that starts at the first key and knows no zeros of who sees nothing."""
+    types = [f"{dtype}[2, 1, 3, 4]", *[f"{dtype}[2, 1, 5, 4]"] * 2, mask and f"{mask}[3, 5]", "i64[2]"]
+    graph = of_one_node("attention", types, {"causal": causal})
+    feeds = dict(zip((value.name for value in graph.inputs), drawn(graph), strict=True))
+    feeds["x4"] = np.array([2, 4])
+    if mask:
+        feeds["x3"][1] = False if mask == "bool" else -np.inf
+    model = export_model(graph, dialect=dialect)
+    assert ("Attention" not in [node.op_type for node in model.graph.node]) is is_in_parts
+    tolerance = 1e-2 if dtype == "f16" else 1e-4
+    (found,), (wanted,) = runtime_of(model, feeds), evaluate_graph(graph, list(feeds.values()))
+    np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
+    assert "Attention" in [node.op_type for node in export_model(graph).graph.node]
+
+
 def test_what_causal_shows_is_written_once_for_all_layers() -> None:
     b = Builder()
     x = b.input("x", "f32[2, 2, T, 8]")
