@@ -691,14 +691,27 @@ def test_bfloat16_has_infinities_too(bits: int, is_judged: bool) -> None:
     assert bool(peers_of(_case(text, {}, 23)).judges[0, 0]) is is_judged
 
 
-@pytest.mark.parametrize(("size", "judges"), [(1, "O"), (0, "")])
-def test_runtime_is_no_judge_of_a_past_of_other_lengths(size: int, judges: str) -> None:
-    text = """(double[2,2,2,1] q, double[2,1,1,1] k, double[2,1,P,S] p) => (double[?,?,?,?] y) {
+@pytest.mark.parametrize(
+    ("past", "judges"), [((2, 1, 1, 1), "O"), ((2, 1, 0, 0), ""), ((1, 1, 0, 1), ""), ((2, 3, 0, 1), "")]
+)
+def test_runtime_is_no_judge_of_a_past_of_other_sizes(past: tuple[int, ...], judges: str) -> None:
+    text = """(double[2,2,2,1] q, double[2,1,1,1] k, double[B,H,P,S] p) => (double[?,?,?,?] y) {
       y, a, b, c = Attention <is_causal = 1> (q, k, k, "", p, p)
     }"""
-    inputs = {"q": (2, 2, 2, 1), "k": (2, 1, 1, 1), "p": (2, 1, size, size)}
+    inputs = {"q": (2, 2, 2, 1), "k": (2, 1, 1, 1), "p": past}
     theirs = peers_of(_case(text, {name: np.ones(shape) for name, shape in inputs.items()}, 24))
     assert "".join(theirs.judges[0, 0].keys() - {"R"}) == judges
+
+
+@pytest.mark.parametrize(("past", "judges"), [((2, 2, 0, 3), "OR"), ((1, 2, 0, 3), ""), ((2, 1, 0, 3), "")])
+def test_runtime_is_no_judge_of_a_past_of_other_sizes_than_heads_side_by_side(
+    past: tuple[int, ...], judges: str
+) -> None:
+    text = """(double[2,2,6] q, double[B,H,P,S] p) => (double[?,?,?] y) {
+      y, a, b = Attention <q_num_heads = 2, kv_num_heads = 2> (q, q, q, "", p, p)
+    }"""
+    theirs = peers_of(_case(text, {"q": np.ones((2, 2, 6)), "p": np.ones(past)}, 24))
+    assert "".join(sorted(theirs.judges_of(0, 0))) == judges
 
 
 @pytest.mark.parametrize(("keys", "size", "judges"), [(1, 2, "OR"), (2, 0, "OR"), (2, 2, "R")])

@@ -6,6 +6,8 @@ refuses by itself, when it reads a model (`support`) or when it runs one (`parti
 
 from collections.abc import Callable
 
+from ...frontends.onnx.context.dialect import Dialect
+from ...frontends.onnx.exporting.attention_parts import goes_in_parts
 from ...ir.analysis import all_nodes, input_symbols
 from ...ir.analysis.contents import SIGNS_READ, keeps_signs, reads_bits
 from ...ir.dims import Dim, difference, dim_max, symbols
@@ -110,9 +112,12 @@ _CHANGED: dict[str, Callable[[Node], bool]] = {
 
 
 def _risky_dims(node: Node) -> tuple[Dim, ...]:
-    if node.op is ATTENTION and not node.attrs["heads"]:  # heads that keys cannot share end the process
-        heads, groups = (value.tensor.dims[1] for value in node.operands[:2])
-        return groups, 1 - heads % dim_max(groups, 1)
+    if node.op is ATTENTION:
+        queries, keys = (value.tensor.dims for value in node.operands[:2])
+        in_matmul = queries[-1:] if goes_in_parts(node, Dialect.ORT) else ()  # of a transposed operand, see below
+        if node.attrs["heads"]:
+            return in_matmul
+        return *in_matmul, keys[1], 1 - queries[1] % dim_max(keys[1], 1)  # not to be shared ends the process
     if node.op is RESHAPE:  # written with a size that follows from the others, it takes any number of elements
         missing = difference(node.operands[0].tensor.size, node.outputs[0].tensor.size)
         return () if missing is None or missing == 0 else (1 - dim_max(missing, -missing),)

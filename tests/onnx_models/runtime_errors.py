@@ -180,11 +180,13 @@ def _has_other_values(seen: Seen) -> bool:
 
 
 def _has_other_past(seen: Seen) -> bool:
-    """Whether earlier keys or values are of other lengths than those that come."""
+    """Whether earlier keys or values are of other lengths, heads or samples than those that come."""
     heads = seen.attributes.get("kv_num_heads", 1)
 
     def holds(new: Any, past: Any) -> bool:
-        return new.shape[-1] != past.shape[-1] * (heads if new.ndim == 3 else 1)
+        if new.ndim == 3:
+            return (*past.shape[:2], past.shape[-1] * heads) != (new.shape[0], heads, new.shape[2])
+        return (*past.shape[:2], past.shape[-1]) != (*new.shape[:2], new.shape[-1])
 
     return any(seen.has(place + 3) and seen.may(holds, place, place + 3) for place in (1, 2))
 
@@ -409,7 +411,7 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
         lambda s: "delimiter" in s.attributes and s.may(lambda x: "" in x.ravel().tolist(), 0),
     ),
     "Attention": when(
-        "takes queries, keys and what went before of different lengths, and other values than keys, lets a single "
+        "takes queries, keys and what went before of different sizes, and other values than keys, lets a single "
         "query see all keys that come, and knows no zeros of who sees nothing where it has no kernel",
         lambda s: (
             _lacks_kernel_of_heads(s)

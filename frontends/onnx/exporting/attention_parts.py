@@ -1,4 +1,4 @@
-"""Attention as matmuls, a softmax and masks: for opsets before the operator, and where hidden rows are NaN.
+"""Attention as matmuls, a softmax and masks: before the operator, for NaN in hidden rows, and where kernels lack.
 
 A query that sees no key gives NaN, or zeros, as the node says: for zeros, where a mask can hide every key, weights of
 hidden keys are set to 0 behind the softmax. A float mask counts as one that cannot if it is made of finite numbers,
@@ -15,12 +15,24 @@ from ....ir.constant import Constant
 from ....ir.dims import Dim
 from ....ir.graph import Graph, Node, Value
 from ....ir.types import DType
+from ..context.dialect import Dialect
 from ..context.export_context import ExportContext, Operand
 
 _APART = 4  # axes of operands with heads apart
 _FLAT = 2  # axes of a mask that is one for all samples and heads
 _MASK = 3
 _LARGEST_TRIANGLE = 1 << 16  # elements; larger ones are computed
+
+
+def goes_in_parts(node: Node, dialect: Dialect) -> bool:
+    """Whether parts are written though there is the operator: it gives zeros, or runtimes would not run it as it is.
+
+    ONNX Runtime 1.31 has a kernel for operands of one dtype, which is not f64. Others it runs as the operator's body,
+    which is that before the standard's erratum: rows that see no key are NaN, and causal queries start at the first key
+    whatever the lengths are.
+    """
+    dtypes = {value.tensor.dtype for value in node.inputs[: _MASK + 1] if value is not None} - {DType.BOOL}
+    return node.attrs["nan_rows"] or (dialect is not Dialect.FAITHFUL and (len(dtypes) > 1 or DType.F64 in dtypes))
 
 
 def attention_parts(ctx: ExportContext, node: Node) -> None:
@@ -131,19 +143,16 @@ class _Writer:
     def _weights(self, scores: Value) -> Value:
         """The softmax of the scores, of which hidden ones become -inf; 0 for keys that masks hide for good."""
         b, hidden = self.b, self._number(-math.inf)
-        guards: list[Value] = []
-        seen = self._shown_by_lengths()
-        if seen is not None:
-            guards.append(seen)
+        seen = self.seen if self.lengths is None else self._shown_by_lengths(self.lengths)
+        guards = [seen] if seen is not None and self.lengths is not None else []
         if self.mask is not None and self.mask.tensor.dtype is DType.BOOL:
             seen = self.mask if seen is None else b.op("logical_and", seen, self.mask)
             guards = [seen]
         elif self.mask is not None:
             scores = b.op("add", scores, self._as(self.mask))
             if self._may_hide_all():
-                guards.append(b.op("logical_not", b.op("equal", self.mask, self._lowest())))
-        if self.seen is not None:
-            scores = b.op("where", self.seen, scores, hidden)
+                shown = b.op("logical_not", b.op("equal", self.mask, self._lowest()))
+                guards = [shown] if seen is None else [seen, shown]
         if seen is not None:
             scores = b.op("where", seen, scores, hidden)
         weights = b.op("softmax", scores, axis=-1)
@@ -160,12 +169,10 @@ class _Writer:
         mask = self.node.inputs[_MASK]
         return mask is not None and not self.attrs["nan_rows"] and may_be_infinite(mask)
 
-    def _shown_by_lengths(self) -> Value | None:
+    def _shown_by_lengths(self, lengths: Value) -> Value:
         """bool[B, 1, T or 1, S]: the keys before each sample's length, and with `causal` before each query's place."""
-        if self.lengths is None:
-            return None
         b = self.b
-        ends = b.op("reshape", self.lengths, shape=(self.batch, 1, 1, 1))
+        ends = b.op("reshape", lengths, shape=(self.batch, 1, 1, 1))
         key = b.op("arange", limit=self.keys)
         if not self.attrs["causal"]:
             return b.op("less", key, ends)

@@ -303,6 +303,22 @@ MATMUL = """graph @main(%x: f32[2, 3, K], %y: f32[2, 4, K]) {
 }"""
 
 
+@pytest.mark.parametrize("size", ["0", "K"])
+@pytest.mark.parametrize(("dtype", "attrs"), [("f32", "{nan_rows = true}"), ("f64", "")])
+def test_attention_of_heads_without_elements_is_a_mean(size: str, dtype: str, attrs: str) -> None:
+    text = f"""graph @main(%q: {dtype}[2, 2, 3, {size}], %k: {dtype}[2, 2, 4, {size}], %v: {dtype}[2, 2, 4, 2]) {{
+      %y: {dtype}[2, 2, 3, 2] = attention(%q, %k, %v, _, _) {attrs}
+      return %y
+    }}"""
+    program = capgraph.optimize(parse(text), executor="ort")
+    v = np.random.default_rng(0).random((2, 2, 4, 2)).astype(DType(dtype).numpy)
+    empty = {"q": np.empty((2, 2, 3, 0), v.dtype), "k": np.empty((2, 2, 4, 0), v.dtype)}
+    for _ in range(20):
+        _ = np.full((2, 2, 3, 4), 7, v.dtype)  # memory that the next result may lie in
+        found = program.run({**empty, "v": v})["y"]
+        np.testing.assert_allclose(found, np.repeat(v.mean(2, keepdims=True), 3, 2), rtol=1e-6)
+
+
 BY_VECTOR = """graph @main(%x: f32[3], %y: f32[3, 2]) {
   %t: f32[2, 3] = transpose(%y) {perm = [1, 0]}
   %z: f32[2] = matmul(%t, %x)

@@ -112,16 +112,49 @@ def test_where_the_operator_is_there_it_is_written(op: str) -> None:
     assert written_as_parts(model) == {}
 
 
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("ty", ["bool[T, S]", "f32[T, S]"])
-def test_a_query_that_sees_no_key_gives_zeros_in_parts_too(ty: str) -> None:
-    graph = of_one_node("attention", ["f32[1, 1, T, 4]", "f32[1, 1, S, 4]", "f32[1, 1, S, 4]", ty], {})
+def test_a_query_that_sees_no_key_gives_zeros_in_parts_too(ty: str, causal: bool) -> None:
+    types = ["f32[1, 1, T, 4]", "f32[1, 1, S, 4]", "f32[1, 1, S, 4]", ty]
+    graph = of_one_node("attention", types, {"causal": causal})
     q, k, v, mask = drawn(graph)
     mask = np.ones(mask.shape, np.bool_) if "bool" in ty else np.zeros_like(mask)
-    mask[1] = False if "bool" in ty else -np.inf
+    mask[1, : 2 if causal else None] = False if "bool" in ty else -np.inf  # causal hides those behind from it
     model = export_model(graph, opset=17)
     (found,) = runtime_of(model, {"x0": q, "x1": k, "x2": v, "x3": mask})
     compare([found], evaluate_graph(graph, [q, k, v, mask]))
     assert not found[0, 0, 1].any()
+
+
+@pytest.mark.parametrize("dialect", [Dialect.STANDARD, Dialect.ORT])
+@pytest.mark.parametrize(
+    ("dtype", "mask", "is_in_parts"),
+    [
+        ("f64", "", True),
+        ("f64", "bool", True),
+        ("f32", "f64", True),
+        ("f16", "f32", True),
+        ("f32", "f32", False),
+        ("f32", "bool", False),
+    ],
+)
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_without_a_kernel_is_written_in_parts(
+    dialect: Dialect, dtype: str, mask: str, is_in_parts: bool, causal: bool
+) -> None:
+    """ONNX Runtime would run a body that starts at the first key and knows no zeros of who sees nothing."""
+    types = [f"{dtype}[2, 1, 3, 4]", *[f"{dtype}[2, 1, 5, 4]"] * 2, mask and f"{mask}[3, 5]", "i64[2]"]
+    graph = of_one_node("attention", types, {"causal": causal})
+    feeds = dict(zip((value.name for value in graph.inputs), drawn(graph), strict=True))
+    feeds["x4"] = np.array([2, 4])
+    if mask:
+        feeds["x3"][1] = False if mask == "bool" else -np.inf
+    model = export_model(graph, dialect=dialect)
+    assert ("Attention" not in [node.op_type for node in model.graph.node]) is is_in_parts
+    tolerance = 1e-2 if dtype == "f16" else 1e-4
+    (found,), (wanted,) = runtime_of(model, feeds), evaluate_graph(graph, list(feeds.values()))
+    np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
+    assert "Attention" in [node.op_type for node in export_model(graph).graph.node]
 
 
 def test_what_causal_shows_is_written_once_for_all_layers() -> None:

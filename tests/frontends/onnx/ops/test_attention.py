@@ -102,12 +102,14 @@ def test_what_the_native_op_has_not_is_left_to_the_function_body(attrs, outputs)
 
 
 @pytest.mark.parametrize("scale", [-0.5, 0.0, 1e-50])
-@pytest.mark.parametrize("dtype", ["f32", "f64"])
-def test_a_scale_whose_root_onnx_cannot_take_is_written_as_a_product(scale: float, dtype: str) -> None:
+@pytest.mark.parametrize(("dtype", "dialect"), [("f32", Dialect.STANDARD), ("f64", Dialect.FAITHFUL)])
+def test_a_scale_whose_root_onnx_cannot_take_is_written_as_a_product(
+    scale: float, dtype: str, dialect: Dialect
+) -> None:
     b = Builder()
     x = b.input("x", f"{dtype}[2, 2, 3, 4]")
     graph = b.finish({"y": b.op("attention", x, x, x, None, None, scale=scale)})
-    model = export_model(graph, dialect=Dialect.STANDARD)
+    model = export_model(graph, dialect=dialect)
     assert [node.op_type for node in model.graph.node] == ["Mul", "Attention"]
     given = {"x": random(1, 2, 2, 3, 4).astype(x.tensor.dtype.numpy)}
     compare(runtime_of(model, given), evaluated(graph, given))
