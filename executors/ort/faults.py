@@ -246,6 +246,7 @@ _FAULTS: dict[str, Callable[[Node], str]] = {
     "onnx.GRU": _recurrence,
     "onnx.LSTM": _recurrence,
     "onnx.MaxUnpool": _unpooled,
+    "onnx.NonZero": _scalar,
     "onnx.RNN": _recurrence,
     "onnx.Resize": _resized,
     "onnx.Upsample": _resized,

@@ -7,7 +7,9 @@ import numpy as np
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto
 
+from ....ir.analysis import constraints
 from ....ir.constant import Constant
+from ....ir.dims import symbols
 from ....ir.errors import CapgraphError, InternalError, TypeRuleError, UnsupportedError
 from ....ir.graph import Graph, Node, Value
 from ....ir.ops import native
@@ -47,6 +49,7 @@ class GraphWriter:
         self._shared: dict[Constant, str] = {}
         self._once: dict[Hashable, str] = {}
         self._value_info: dict[str, ValueInfoProto] = {}
+        self._assumed: frozenset[str] = frozenset()
         self._is_main = outer is None
         self.is_in_line = False  # whether the body of some op's parts is being written
 
@@ -113,6 +116,8 @@ class GraphWriter:
         for value, name in zip(graph.inputs, inputs, strict=True):
             self._names[value] = name
             self.dims.bind(value, name)
+        if self.model.value_info:
+            self._assumed |= frozenset[str]().union(*(each.symbols for each in constraints(graph)))
         copies = self._name_outputs(graph, outputs)
         groups = find_groups(graph, self.model.operators) if self.model.operators else _NO_GROUPS
         if self.opset <= LAST_OPSET:
@@ -195,7 +200,19 @@ class GraphWriter:
         for value in results:
             self.dims.bind(value, self._names[value])
             if self.model.value_info:
-                self._value_info[self._names[value]] = declaration(self._names[value], value.type)
+                self._value_info[self._names[value]] = self._stated(value)
+
+    def _stated(self, value: Value) -> ValueInfoProto:
+        """The type of a value but for sizes that are taken to be equal: one of them may be 1 at a call.
+
+        ONNX Runtime writes a result into the memory of an operand that it is told to be of one size with.
+        """
+        info = declaration(self._names[value], value.type)
+        shape = value.type.shape if isinstance(value.type, TensorType) else None
+        for size, stated in zip(shape or (), info.type.tensor_type.shape.dim, strict=True):
+            if symbols(size) & self._assumed:
+                stated.ClearField("dim_param")
+        return info
 
     def _write_constant(self, value: Value, content: Constant) -> None:
         if value.has_uses and self.is_in_line:

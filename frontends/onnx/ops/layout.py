@@ -211,6 +211,9 @@ def export_reshape(ctx: ExportContext, node: Node) -> None:
         ctx.require_opset(14, "Reshape to a size of 0")
     if is_exact := ctx.opset >= 14 or None:
         sizes = tuple(shape)
+    elif axes := _left_out(x.shape, shape):
+        _emit_with_axes(ctx, "Squeeze", node, axes)
+        return
     else:  # a computed size of 0 takes the operand's in its place
         sizes = _with_one_open(x.shape, shape)
     ctx.emit("Reshape", [x, ctx.dims_tensor(sizes, x, *_before(x))], node.outputs, allowzero=is_exact)
@@ -273,6 +276,17 @@ def _inserted(operand: Sequence[Dim], shape: Sequence[Dim]) -> tuple[int, ...]:
             axes.append(axis)
         else:
             return ()
+    return () if rest else tuple(axes)
+
+
+def _left_out(operand: Sequence[Dim], shape: Sequence[Dim]) -> tuple[int, ...]:
+    """The axes of the operand that `shape` lacks, which have to be 1; none where it is not made of the others."""
+    axes, rest = [], list(shape)
+    for axis, dim in enumerate(operand):
+        if rest and rest[0] == dim:
+            rest.pop(0)
+        else:
+            axes.append(axis)
     return () if rest else tuple(axes)
 
 

@@ -20,7 +20,7 @@ from onnx.backend.test.loader import load_model_tests
 
 from tests.causes import causes
 from tests.frontends.onnx import sample_models
-from tests.frontends.onnx.ops.there_and_back import runtime_of
+from tests.frontends.onnx.ops.there_and_back import compare, runtime_of
 from tests.frontends.onnx.sample_models import parsed
 
 F32 = np.float32
@@ -186,6 +186,22 @@ def test_nodes_keep_name_documentation_and_metadata():
     assert (first.name, second.name) == ("layer", "layer_1")
     assert first.doc_string == "why"
     assert [(entry.key, entry.value) for entry in first.metadata_props] == [("key", "value")]
+
+
+def test_sizes_that_are_taken_to_be_equal_are_not_stated():
+    """ONNX Runtime would write the sum of one row and two into the memory of the one."""
+    graph = parse("""
+graph @main(%x: f32[N, 3], %m: bool[M]) {
+  %c: f32[u0, 3] = compress(%x, %m) {axis = 0}
+  %s: f32[N, 3] = add(%c, %x)
+  %t: f32[N, 3] = add(%s, %x)
+  return %t
+}""")
+    model = export_model(graph)
+    stated = {info.name: [dim.dim_param for dim in info.type.tensor_type.shape.dim] for info in model.graph.value_info}
+    assert stated == {"c": ["", ""], "s": ["", ""]}
+    feeds = {"x": np.ones((2, 3), np.float32), "m": np.array([True, False])}
+    compare(runtime_of(model, feeds), [np.full((2, 3), 3, np.float32)])
 
 
 def test_value_info_states_what_lies_between():

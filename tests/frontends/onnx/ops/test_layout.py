@@ -12,6 +12,7 @@ from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.builder import Builder
 from capgraph.ir.dims import symbol
 from capgraph.ir.errors import CapgraphError
+from capgraph.ir.text.parser import parse
 from capgraph.ir.types import DType, TensorType
 
 from tests.frontends.onnx.ops.operator_cases import Case, hold, ints, model_of, numbered
@@ -318,3 +319,12 @@ def test_a_part_of_at_most_one_row_expands(executor: str) -> None:
         compare(list(program.run({"x": x}).values()), runtime_of(model, {"x": x}))
     with pytest.raises(CapgraphError):
         program.run({"x": numbered(0, 2)})
+
+
+@pytest.mark.parametrize("shape", [(1, 0, 5, 1), (1, 2, 5, 1)])
+def test_axes_of_open_sizes_that_have_to_be_1_are_squeezed_where_reshape_takes_0_for_a_copy(shape: tuple[int, ...]):
+    graph = parse("graph @main(%x: f32[1, a, b, c]) { %y: f32[a, b] = reshape(%x) {shape = [a, b]} return %y }")
+    model = export_model(graph, opset=9)
+    assert [node.op_type for node in model.graph.node] == ["Squeeze"]
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    compare(runtime_of(model, {"x": x}), [x.reshape(shape[1:3])])
