@@ -372,6 +372,24 @@ _GAPS = "kernel_shape = [2], dilations = [2]"
         ],
         *[
             (
+                """(float[N] a, float[M] b) => (float[?] y) {
+                  y = Scan <num_scan_inputs = 2, body = add (float p, float q) => (float r) { r = Add (p, q) }> (a, b)
+                }""",
+                {"a": _ones(2), "b": _ones(count)},
+                judges,
+            )
+            for count, judges in ((3, ""), (2, "OR"))
+        ],
+        *[
+            (
+                f"({ty}[2] x) => ({ty}[?] y) {{ y = LogSoftmax <axis = 0> (x) }}",
+                {"x": np.array([1, np.nan], dtype)},
+                judges,
+            )
+            for ty, dtype, judges in (("double", np.float64, "R"), ("float", np.float32, "OR"))
+        ],
+        *[
+            (
                 "(float[2] x, int64[1] i) => (float[?] y) { y = GatherElements (x, i) }",
                 {"x": _ones(2), "i": np.array([place])},
                 judges,
@@ -627,6 +645,20 @@ def test_integers_in_functions_may_be_a_step_apart() -> None:
     model = parser.parse_model(f'<ir_version: 8, opset_import: ["": 18, "local": 1]> found {text}')
     assert quantizes(model)
     assert not quantizes(_case("(uint8 x) => (uint8 y) { y = Identity (x) }", {}, 18).model)
+
+
+@pytest.mark.parametrize(("lowest", "is_excused"), [(-103, True), (-80, False)])
+def test_the_least_numbers_may_be_0(lowest: float, is_excused: bool) -> None:
+    case = _case("(float[1] x) => (float[?] y) { e = Exp (x) y = Log (e) }", {"x": np.array([lowest], np.float32)}, 13)
+    expected = peers_of(case).accepted(0)[0]
+    assert np.isfinite(expected[0]).all()
+    assert is_rounding(case, case.calls[0], expected, [np.full(1, -np.inf, np.float32)]) is is_excused
+
+
+def test_an_axis_that_is_none_has_no_end_to_choose_behind() -> None:
+    text = "(float[2] x, bool[2] c) => (float[?] y) { y = Compress <axis = 1> (x, c) }"
+    case = _case(text, {"x": _ones(2), "c": np.array([True, False])}, 11)
+    assert peers_of(case).judges_of(0, 0) == {}
 
 
 def test_rows_that_are_equal_for_the_reference_alone_are_rounding() -> None:

@@ -198,6 +198,11 @@ def _unordered(node: Node) -> str:
     return "ONNX Runtime passes over NaN where it looks for the greatest and the least" if is_float else ""
 
 
+def _through_nan(node: Node) -> str:
+    is_double = node.operands[0].tensor.dtype is DType.F64
+    return "ONNX Runtime gives numbers beside NaN, as it passes over it in the sum of doubles" if is_double else ""
+
+
 def _distinct(node: Node) -> str:
     is_float = node.operands[0].tensor.dtype.is_float
     return "ONNX Runtime counts NaN with whatever it is compared with" if is_float else ""
@@ -240,11 +245,13 @@ _FAULTS: dict[str, Callable[[Node], str]] = {
     "group_norm": _narrow,
     "gru": _parameters,
     "hardmax": _unordered,
+    "log_softmax": _through_nan,
     "lstm": _parameters,
     "max_unpool": _unpooled,
     "non_zero": _scalar,
     "onnx.GRU": _recurrence,
     "onnx.LSTM": _recurrence,
+    "onnx.LogSoftmax": _through_nan,
     "onnx.MaxUnpool": _unpooled,
     "onnx.NonZero": _scalar,
     "onnx.RNN": _recurrence,

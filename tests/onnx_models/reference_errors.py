@@ -205,6 +205,14 @@ def _gathers_outside(seen: Seen) -> bool:
     return seen.may(holds, 0, 1)
 
 
+def _scans_other_lengths(seen: Seen) -> bool:
+    """Whether what a Scan goes through is not of one length."""
+    count = seen.attributes["num_scan_inputs"]
+    places = range(len(seen.node.input) - count, len(seen.node.input))
+    axes = seen.attributes.get("scan_input_axes", [0] * count)
+    return seen.may(lambda *scanned: len({x.shape[axis] for x, axis in zip(scanned, axes, strict=True)}) > 1, *places)
+
+
 def _pads_strings(seen: Seen) -> bool:
     return seen.may(lambda x: x.dtype.kind == "O", 0)
 
@@ -340,6 +348,7 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
             s.attributes.get("coordinate_transformation_mode") == b"pytorch_half_pixel" and _has_single_element(s)
         ),
     ),
+    "Scan": when("ends with the shortest of what it scans, which is to be of one length", _scans_other_lengths),
     "ReverseSequence": when(
         "takes lengths beyond the last step, and another number of them than of rows",
         lambda s: s.may(

@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+import ml_dtypes
 import numpy as np
 import onnx
 from onnx import helper
@@ -50,6 +51,8 @@ _POLE = 1e5
 """Noise that turns a number as large into one of the other sign has gone through infinity: it stood beside a pole."""
 _NEARLY_WHOLE = 1e-5
 _INWARD = 1e-6
+_SUBNORMAL = 2.0
+"""Steps by which numbers below the normal ones are off; the least of them are 0 in many a kernel."""
 _OF_ATTRIBUTES = 6e-8
 """ONNX keeps float attributes in 32 bits, whose shortest decimal is taken for what was meant: doubles tell."""
 
@@ -199,6 +202,9 @@ def _noisy(content: Any, noise: np.random.Generator | None, least: Any = 0.0) ->
     if element is None:
         return content
     step, numbers = noise.uniform(-1, 1, content.shape), content.astype(np.float64)
+    limits = ml_dtypes.finfo(content.dtype)
+    is_subnormal = (numbers != 0) & (np.abs(numbers) < float(limits.tiny))
+    least = least + np.where(is_subnormal, _SUBNORMAL * float(limits.smallest_subnormal), 0.0)
     return np.asarray(numbers * (1 + STEPS[element] * step) + least * step).astype(content.dtype)
 
 

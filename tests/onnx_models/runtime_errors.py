@@ -100,7 +100,12 @@ def _rotates_odd_heads(seen: Seen) -> bool:
 def _chooses_beyond(seen: Seen) -> bool:
     """Whether a condition of Compress holds behind the end of the axis."""
     axis = seen.attributes.get("axis")
-    return seen.may(lambda x, chosen: chosen[x.size if axis is None else x.shape[axis] :].any(), 0, 1)
+
+    def holds(x: Any, chosen: Any) -> bool:
+        count = x.size if axis is None else x.shape[axis] if -x.ndim <= axis < x.ndim else 0
+        return bool(chosen[count:].any())
+
+    return seen.may(holds, 0, 1)
 
 
 def _goes_by_size(seen: Seen) -> bool:
@@ -401,6 +406,9 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
     "LRN": when(
         "adds squares that come and takes off those that go, which without a bias is all that there is",
         lambda s: abs(s.attributes.get("bias", 1.0)) < _SMALL_BIAS,
+    ),
+    "LogSoftmax": when(
+        "gives numbers beside NaN in doubles", lambda s: s.may(lambda x: x.dtype == np.float64 and has_nan(x), 0)
     ),
     "Sign": when("gives 0 for NaN of 16 bits", lambda s: s.may(lambda x: x.itemsize == 2 and has_nan(x), 0)),
     "Mod": when("divides in f64", lambda s: bool(s.attributes.get("fmod")) and exceeds(53)(s)),

@@ -52,6 +52,9 @@ CELL = "graph @main(%x: f32[*], %w: f32[1, 1, 1], %n: i32[1]) { %y: f32[*]"
         (f"{CELL} = onnx.LSTM(%x, %w, %w, _, _, %w) return %y }}", ""),
         (f"{CELL} = onnx.RNN(%x, %w, %w) {{activation_alpha = [0.5]}} return %y }}", "parameters"),
         ("graph @main(%x: bool[]) { %y: i64[0, u0] = non_zero(%x) return %y }", "scalar"),
+        ("graph @main(%x: bool[*]) { %y: i64[u0, u1] = onnx.NonZero(%x) return %y }", "scalar"),
+        ("graph @main(%x: f64[2, 3]) { %y: f64[2, 3] = log_softmax(%x) {axis = 1} return %y }", "NaN"),
+        ("graph @main(%x: f32[2, 3]) { %y: f32[2, 3] = log_softmax(%x) {axis = 1} return %y }", ""),
         (
             "graph @main(%x: string[2]) { %y: string[2, u0], %n: i64[2] = onnx.StringSplit(%x) "
             '{delimiter = "."} return %y }',
