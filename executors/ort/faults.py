@@ -6,8 +6,7 @@ refuses by itself, when it reads a model (`support`) or when it runs one (`parti
 
 from collections.abc import Callable
 
-from ...frontends.onnx.context.dialect import Dialect
-from ...frontends.onnx.exporting.attention_parts import goes_in_parts
+from ...frontends.onnx.context.dialect import Dialect, takes_attention_apart
 from ...ir.analysis import all_nodes, input_symbols
 from ...ir.analysis.contents import SIGNS_READ, keeps_signs, reads_bits
 from ...ir.dims import Dim, difference, dim_max, symbols
@@ -114,7 +113,9 @@ _CHANGED: dict[str, Callable[[Node], bool]] = {
 def _risky_dims(node: Node) -> tuple[Dim, ...]:
     if node.op is ATTENTION:
         queries, keys = (value.tensor.dims for value in node.operands[:2])
-        in_matmul = queries[-1:] if goes_in_parts(node, Dialect.ORT) else ()  # of a transposed operand, see below
+        in_matmul = (
+            queries[-1:] if takes_attention_apart(node, Dialect.ORT) else ()
+        )  # of a transposed operand, see below
         if node.attrs["heads"]:
             return in_matmul
         return *in_matmul, keys[1], 1 - queries[1] % dim_max(keys[1], 1)  # not to be shared ends the process

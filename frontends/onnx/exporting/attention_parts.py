@@ -15,24 +15,12 @@ from ....ir.constant import Constant
 from ....ir.dims import Dim
 from ....ir.graph import Graph, Node, Value
 from ....ir.types import DType
-from ..context.dialect import Dialect
 from ..context.export_context import ExportContext, Operand
 
 _APART = 4  # axes of operands with heads apart
 _FLAT = 2  # axes of a mask that is one for all samples and heads
 _MASK = 3
 _LARGEST_TRIANGLE = 1 << 16  # elements; larger ones are computed
-
-
-def goes_in_parts(node: Node, dialect: Dialect) -> bool:
-    """Whether parts are written though there is the operator: it gives zeros, or runtimes would not run it as it is.
-
-    ONNX Runtime 1.31 has a kernel for operands of one dtype, which is not f64. Others it runs as the operator's body,
-    which is that before the standard's erratum: rows that see no key are NaN, and causal queries start at the first key
-    whatever the lengths are.
-    """
-    dtypes = {value.tensor.dtype for value in node.inputs[: _MASK + 1] if value is not None} - {DType.BOOL}
-    return node.attrs["nan_rows"] or (dialect is not Dialect.FAITHFUL and (len(dtypes) > 1 or DType.F64 in dtypes))
 
 
 def attention_parts(ctx: ExportContext, node: Node) -> None:

@@ -17,14 +17,14 @@ from ....ir.ops.known import ATTENTION
 from ....ir.types import DType, TensorType, Type
 from ..attributes import attribute_to_proto
 from ..context.attention_masks import safe_content
-from ..context.dialect import Dialect
+from ..context.dialect import Dialect, takes_attention_apart
 from ..context.export_context import ExportContext, Operand
 from ..contrib import find_groups
 from ..contrib.group import Group
 from ..ops import EXPORTS
 from ..schemas import OperatorUse, schema_of, unchanged_span
 from ..tensors import constant_to_proto, type_text, type_to_proto
-from .attention_parts import attention_parts, goes_in_parts
+from .attention_parts import attention_parts
 from .dims import DimWriter
 from .flat_softmax import LAST_OPSET, flat_softmaxes
 from .foreign_nodes import write_foreign
@@ -231,7 +231,7 @@ class GraphWriter:
             self.write_inline(node.attrs["body"], node.operands, node.outputs, is_parts=False)
         elif node.op.name in PARTS and self.opset < PARTS[node.op.name].since:
             self._write_parts(context, node)
-        elif node.op is ATTENTION and goes_in_parts(node, self.model.dialect):
+        elif node.op is ATTENTION and takes_attention_apart(node, self.model.dialect):
             attention_parts(context, node)
         elif node.op.name in EXPORTS:
             EXPORTS[node.op.name](context, node)
