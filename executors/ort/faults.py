@@ -113,9 +113,8 @@ _CHANGED: dict[str, Callable[[Node], bool]] = {
 def _risky_dims(node: Node) -> tuple[Dim, ...]:
     if node.op is ATTENTION:
         queries, keys = (value.tensor.dims for value in node.operands[:2])
-        in_matmul = (
-            queries[-1:] if takes_attention_apart(node, Dialect.ORT) else ()
-        )  # of a transposed operand, see below
+        # in parts it is a matmul by what is transposed, see below
+        in_matmul = queries[-1:] if takes_attention_apart(node, Dialect.ORT) else ()
         if node.attrs["heads"]:
             return in_matmul
         return *in_matmul, keys[1], 1 - queries[1] % dim_max(keys[1], 1)  # not to be shared ends the process
