@@ -22,6 +22,7 @@ from .arguments import (
 
 if TYPE_CHECKING:
     from ...comparing.executor_comparison import ExecutorComparison, ExecutorResult
+    from ...ir.graph import Graph
 
 _SHOWN_OUTPUTS = 8
 _SHOWN_REMARKS = 6
@@ -96,6 +97,7 @@ def _compare_models(arguments: Namespace) -> None:
     drawing = DrawnInputs(arguments.draws, dict(arguments.dim), dict(arguments.input))
     with Progress(f"comparing {arguments.model.name} with {arguments.other.name}"):
         graph = load_model(arguments.model).graph
+        _check_inputs(graph, load_model(arguments.other).graph, arguments)
         found = compare(graph, arguments.model, arguments.other, drawing, chosen_tolerance(arguments))
     print(json_text(asdict(found)) if arguments.json else check_text(asdict(found)))
     wrong = [output.name for output in found.outputs if not output.is_close]
@@ -104,6 +106,23 @@ def _compare_models(arguments: Namespace) -> None:
             f"{arguments.other} gives other results for: {', '.join(wrong)}",
             remedy="allow larger differences with --rtol and --atol, or give real inputs with --input",
         )
+
+
+def _check_inputs(graph: "Graph", other: "Graph", arguments: Namespace) -> None:
+    """Raises `InputError` where no inputs of the one model are inputs of the other."""
+    from ...ir.dims import Truth
+    from ...ir.errors import InputError
+    from ...ir.types import compatible
+
+    types = {value.name: value.type for value in graph.inputs}
+    for value in other.inputs:
+        given = types.get(value.name)
+        if given is None or compatible(given, value.type) is Truth.NO:
+            has = "no such input" if given is None else str(given)
+            raise InputError(
+                f"{arguments.other} takes {value.name} as {value.type}, {arguments.model} has {has}",
+                remedy="compare models with the same inputs and outputs",
+            )
 
 
 def _names(text: str) -> list[str]:

@@ -126,7 +126,7 @@ def run(arguments: Namespace) -> None:
             *source.notes,
             *report.notes,
             *_target_notes(arguments.target, operators, model),
-            *_version_notes(source.graph, model),
+            *_version_notes(source.graph, model, arguments.ir),
         ],
     }
     print(json_text(facts) if arguments.json else _text(facts))
@@ -209,14 +209,14 @@ def _target_notes(target: str, operators: Mapping[str, int], model: "ModelProto"
     return ["--for ort: standard operators say it all; none of ONNX Runtime's own does several of its nodes at once"]
 
 
-def _version_notes(graph: "Graph", model: "ModelProto") -> list[str]:
+def _version_notes(graph: "Graph", model: "ModelProto", ir: int | None) -> list[str]:
     """Where the file's versions are not those of IN, and what its opset has no operators for."""
     from ...frontends.onnx.exporting.parts import PARTS
     from ...frontends.onnx.files.metadata import opset_reason, written_as_parts
     from ...frontends.onnx.files.writing import opset_of, source_ir_version
 
     notes = [reason] if (reason := opset_reason(model)) else []
-    if model.ir_version > source_ir_version(graph):
+    if ir is None and model.ir_version > source_ir_version(graph):
         notes.append(f"IR {model.ir_version}, as IR {source_ir_version(graph)} lacks something of what is written")
     parts = written_as_parts(model)
     if parts:

@@ -58,6 +58,7 @@ class SizeWriter(Protocol):
 
     def vector(self, dims: Sequence[Dim], operands: Sequence[Value]) -> str: ...
     def scalar(self, dim: Dim, operands: Sequence[Value]) -> str: ...
+    def value_of(self, dims: Sequence[Dim]) -> str | None: ...
 
 
 class Writer(Protocol):
@@ -206,6 +207,10 @@ class ExportContext:
         and arithmetic on them; what was once computed is used again.
         """
         return self.writer.dims.vector(dims, operands)
+
+    def like(self, dims: Sequence[Dim]) -> str:
+        """The name of a tensor with these sizes, whatever it holds; zeros where no value has them."""
+        return self.writer.dims.value_of(dims) or self.emit_value("ConstantOfShape", (self.dims_tensor(dims),))
 
     def dim_scalar(self, dim: Dim, *operands: Value) -> str:
         """As `dims_tensor`, for one size as a tensor i64[]."""

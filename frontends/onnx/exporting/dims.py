@@ -83,6 +83,11 @@ class DimWriter:
             found = self._scalars[dim] = self._gathered_scalar(dim) or self._reshaped(dim, operands)
         return found
 
+    def value_of(self, dims: Sequence[Dim]) -> str | None:
+        """The name of a value that binds symbols and has just these sizes, None when there is none."""
+        found = next((name for name, shape in self._dims.items() if shape == tuple(dims)), None)
+        return found if found is not None or self._outer is None else self._outer.value_of(dims)
+
     def _reshaped(self, dim: Dim, operands: Sequence[Value]) -> str:
         shape = self._writer.constant(Constant(np.zeros(0, np.int64)))
         return self._node("Reshape", self.vector((dim,), operands), shape)

@@ -84,7 +84,9 @@ def export_model(
         usual_ir = _kept_ir_version(graph, target) if keep_versions else DEFAULT_IR_VERSION
         usual_ir = min(usual_ir, NEWEST_IR) if is_for_ort else usual_ir
         try:
-            return _with_ir_version(_written(writer, graph, reason, check), ir_version, usual_ir)
+            model = _written(writer, graph, reason, check)
+            came_with = source_ir_version(graph) if keep_versions and target == known_opset(graph) else 0
+            return _with_ir_version(model, ir_version, usual_ir, least_ir_version(model, came_with))
         except NeedsOpset as need:
             if opset is not None or (high is not None and need.version > high):
                 remedy = f"opset={_least_opset(graph, need.version, dialect, operators)}"
@@ -121,8 +123,7 @@ def _least_opset(graph: Graph, first: int, dialect: Dialect, operators: Collecti
             return first
 
 
-def _with_ir_version(model: ModelProto, chosen: int | None, usual: int) -> ModelProto:
-    least = least_ir_version(model)
+def _with_ir_version(model: ModelProto, chosen: int | None, usual: int, least: int) -> ModelProto:
     if chosen is not None and chosen < least:
         raise UnsupportedError(f"IR {chosen} is too old for opset {opset_of(model)}", remedy=f"ir_version={least}")
     model.ir_version = max(least, usual) if chosen is None else chosen

@@ -129,7 +129,11 @@ def opset_of(model: ModelProto) -> int:
     return next(int(entry.version) for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
 
 
-def least_ir_version(model: ModelProto) -> int:
-    """The oldest IR version that has what the model consists of; element types come with the opsets that have them."""
+def least_ir_version(model: ModelProto, came_with: int = 0) -> int:
+    """The oldest IR version that has what the model consists of; element types come with the opsets that have them.
+
+    Opsets go with IR version `came_with`, too, where a model had them there.
+    """
     of_opsets = onnx.helper.find_min_ir_version_for(list(model.opset_import), ignore_unknown=True)
+    of_opsets = min(of_opsets, came_with or of_opsets)
     return max(_INITIALIZERS_ALONE, of_opsets, _FUNCTIONS if model.functions else 0)

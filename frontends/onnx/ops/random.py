@@ -106,7 +106,7 @@ def _export_fill(operator: str, *parameters: str) -> Callable[[ExportContext, No
         if all(isinstance(dim, int) for dim in shape):
             name, attrs["shape"] = operator, shape
         else:
-            name, operands = f"{operator}Like", (ctx.emit_value("ConstantOfShape", (ctx.dims_tensor(shape),)),)
+            name, operands = f"{operator}Like", (ctx.like(shape),)
         if is_cast:
             ctx.emit("Cast", (ctx.emit_value(name, operands, **attrs),), node.outputs, to=dtype)
         else:

@@ -112,6 +112,26 @@ def test_two_models_with_each_other(tmp_path: Path, path: str, capsys: pytest.Ca
     assert main(["compare", path, other, "--html", str(tmp_path / "page.html")]) == 1
 
 
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ("main (float[batch, 64] x) => (float[batch, 64] y) { y = Neg(x) }", "takes x as f32[batch, 64]"),
+        ("main (float[batch, 3] x, float[3] z) => (float[batch, 3] y) { y = Add(x, z) }", "has no such input"),
+        (None, "there is no model file"),
+    ],
+)
+def test_models_that_take_other_inputs_are_not_run(
+    other: str | None, said: str, tmp_path: Path, path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    second = tmp_path / "other.onnx"
+    if other is not None:
+        save(model(other), tmp_path, second.name)
+    assert main(["compare", path, str(second)]) == 1
+    told = capsys.readouterr().err
+    assert said in told
+    assert second.name in told
+
+
 def test_a_tolerance_holds_for_executors_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = "main (float[n, 64] x) => (float[n, 64] y) { h = Cast<to = 10>(x)  e = Exp(h)  y = Cast<to = 1>(e) }"
     path = str(save(model(text), tmp_path))

@@ -34,7 +34,9 @@ def unwritable(graph: Graph) -> Graph:
     return graph
 
 
-@pytest.mark.parametrize(("opset", "ir_version"), [(7, 4), (9, 4), (13, 7), (17, 8), (21, 10), (24, 13), (26, 13)])
+@pytest.mark.parametrize(
+    ("opset", "ir_version"), [(7, 4), (9, 4), (13, 7), (17, 8), (21, 10), (23, 10), (24, 13), (26, 13)]
+)
 def test_a_file_keeps_the_versions_of_its_model(opset: int, ir_version: int) -> None:
     graph = from_file(opset, ir_version)
     for dialect in (Dialect.STANDARD, Dialect.ORT):

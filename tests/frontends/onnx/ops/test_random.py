@@ -52,6 +52,11 @@ def test_there_and_back(operator, has_symbols, seed):
         assert np.array_equal(found, repeated)
 
 
+def test_like_a_tensor_that_has_the_sizes_takes_that_tensor():
+    exported = export_model(imported(with_symbols(one_node("RandomNormalLike", [X], 1, 22, {}))))
+    assert [(node.op_type, list(node.input)) for node in exported.graph.node] == [("RandomNormalLike", ["x0"])]
+
+
 def test_attributes_left_out_have_the_defaults_of_the_operator():
     (normal,) = evaluated(imported(one_node("RandomNormal", [], 1, 22, {"shape": (2000,), "seed": 1.0})), {})
     assert normal.dtype == np.float32
