@@ -94,7 +94,7 @@ class OrtExecutable:
 
     def _tell_of_segments(self, partition: "OrtPartition") -> None:
         if partition.why:
-            message = f"ONNX Runtime does not run the graph as a whole, and NumPy runs the rest: {partition.why}"
+            message = f"ONNX Runtime does not run the graph as a whole, and the rest runs eagerly: {partition.why}"
             self._notices.say("segments", message, "program.explain() names the nodes; strict=True raises instead")
 
     @property

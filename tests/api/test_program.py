@@ -145,7 +145,7 @@ def test_explain_names_foreign_ops_and_notes() -> None:
     program = capgraph.optimize(with_foreign_node())
     assert "com.example.Mystery x 1" in program.explain()
     old = model("main (float[2] x, float[2] w = {1, 2}) => (float[2] y) { y = Add(x, w) }", ir_version=3, opset=13)
-    assert "note: 1 initializers that are also inputs were frozen" in capgraph.optimize(old).explain()
+    assert "note: inputs with an initializer were frozen: 1 " in capgraph.optimize(old).explain()
 
 
 def test_explain_says_what_could_not_be_checked() -> None:

@@ -21,6 +21,7 @@ from ..contrib.norms import in_default_domain
 from ..files.loading import nested_graphs
 from ..files.metadata import declare_outputs, write_metadata, write_signature
 from ..files.writing import (
+    INITIALIZERS_ALONE,
     Inline,
     Nowhere,
     Storage,
@@ -125,7 +126,8 @@ def _least_opset(graph: Graph, first: int, dialect: Dialect, operators: Collecti
 
 def _with_ir_version(model: ModelProto, chosen: int | None, usual: int, least: int) -> ModelProto:
     if chosen is not None and chosen < least:
-        raise UnsupportedError(f"IR {chosen} is too old for opset {opset_of(model)}", remedy=f"ir_version={least}")
+        lacking = f"opset {opset_of(model)}" if least > INITIALIZERS_ALONE else "weights that are no inputs"
+        raise UnsupportedError(f"IR {chosen} is too old for {lacking}", remedy=f"ir_version={least}")
     model.ir_version = max(least, usual) if chosen is None else chosen
     return model
 

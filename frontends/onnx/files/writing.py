@@ -95,7 +95,7 @@ class Nowhere:
 OPSET_KEY, IR_KEY, EXTERNAL_KEY = "onnx.opset", "onnx.ir_version", "onnx.external_data"
 USUAL_OPSET = 20
 
-_INITIALIZERS_ALONE = 4  # before, they had to be inputs as well
+INITIALIZERS_ALONE = 4  # before, they had to be inputs as well
 _FUNCTIONS = 8
 
 
@@ -136,4 +136,4 @@ def least_ir_version(model: ModelProto, came_with: int = 0) -> int:
     """
     of_opsets = onnx.helper.find_min_ir_version_for(list(model.opset_import), ignore_unknown=True)
     of_opsets = min(of_opsets, came_with or of_opsets)
-    return max(_INITIALIZERS_ALONE, of_opsets, _FUNCTIONS if model.functions else 0)
+    return max(INITIALIZERS_ALONE, of_opsets, _FUNCTIONS if model.functions else 0)

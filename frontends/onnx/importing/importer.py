@@ -100,7 +100,7 @@ def _import_main(model: ModelReader, proto: GraphProto, frozen: bool) -> Importe
     model.given = scope.bound_symbols()
     if frozen and shadowed:
         model.notes.append(
-            f"{len(shadowed)} initializers that are also inputs were frozen (freeze_initializers=False keeps them)"
+            f"inputs with an initializer were frozen: {len(shadowed)} (freeze_initializers=False keeps them)"
         )
     scope.fill(proto)
     model.note_remarks()

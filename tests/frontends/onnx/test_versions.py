@@ -57,6 +57,11 @@ def test_an_ir_version_that_lacks_the_opset_is_refused() -> None:
     assert versions(export_model(from_file(17, 8), keep_versions=True, ir_version=9)) == (17, 9)
 
 
+def test_what_an_old_ir_version_lacks_is_named() -> None:
+    with pytest.raises(UnsupportedError, match="IR 3 is too old for weights that are no inputs"):
+        export_model(from_file(7, 4), keep_versions=True, ir_version=3)
+
+
 def test_a_graph_from_elsewhere_is_written_at_the_newest_opset_that_runtimes_have_long_had() -> None:
     b = Builder()
     graph = b.finish({"y": b.op("gelu", b.input("x", "f32[3]"))})
