@@ -52,7 +52,7 @@ def _context_dependent(schema: Any, ctx: ImportContext) -> FunctionProto | None:
     types = [type_to_proto(v.type).SerializeToString() if v is not None else b"" for v in ctx.inputs]
     try:
         body = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types)
-    except ValueError as error:
+    except (RuntimeError, ValueError) as error:  # what a model gives stands in a text that onnx parses
         raise ModelError(f"onnx cannot say what this {ctx.op_type} means: {error}") from error
     return FunctionProto.FromString(body) if body else None
 

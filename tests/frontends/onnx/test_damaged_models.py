@@ -84,3 +84,22 @@ def test_every_prefix_of_a_file(make):
 def test_random_bytes():
     draw = random.Random(0)
     assert {outcome(draw.randbytes(draw.randrange(1, 400))) for _ in range(300)} == {"ModelError"}
+
+
+def test_a_name_in_a_body_that_onnx_writes_into_the_text_of_a_function():
+    """What FlexAttention means onnx writes as text with the names of the body in it, and then parses."""
+    score = onnx.parser.parse_graph(
+        "score (float[B, H, L, S] s) => (float[B, H, L, S] y) <float two = {2}> { y = Mul (s, two) }"
+    )
+    sizes = [2, 2, 4, 8]
+    inputs = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, sizes) for name in "qkv"]
+    result = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, sizes)
+    node = onnx.helper.make_node("FlexAttention", ["q", "k", "v"], ["y"], domain="ai.onnx.preview", score_mod=score)
+    opsets = [onnx.helper.make_opsetid("", 26), onnx.helper.make_opsetid("ai.onnx.preview", 1)]
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph([node], "g", inputs, [result]), opset_imports=opsets, ir_version=13
+    )
+    assert outcome(model) == "graph"
+    body = model.graph.node[0].attribute[0].g
+    body.initializer[0].name = body.node[0].input[1] = "a.b"
+    assert outcome(model) == "ModelError"
