@@ -211,7 +211,7 @@ def export_reshape(ctx: ExportContext, node: Node) -> None:
         ctx.require_opset(14, "Reshape to a size of 0")
     if is_exact := ctx.opset >= 14 or None:
         sizes = tuple(shape)
-    elif axes := _left_out(x.shape, shape):
+    elif axes := _inserted(shape, x.shape, may_be_open=True):
         _emit_with_axes(ctx, "Squeeze", node, axes)
         return
     else:  # a computed size of 0 takes the operand's in its place
@@ -266,27 +266,19 @@ def _flattened(operand: Sequence[Dim], shape: Sequence[Dim]) -> int | None:
     return next((p for p in places if (product(operand[:p]), product(operand[p:])) == tuple(shape)), None)
 
 
-def _inserted(operand: Sequence[Dim], shape: Sequence[Dim]) -> tuple[int, ...]:
-    """The axes of size 1 that `shape` has in addition; none where it is another shape than that."""
+def _inserted(operand: Sequence[Dim], shape: Sequence[Dim], *, may_be_open: bool = False) -> tuple[int, ...]:
+    """The axes of size 1 that `shape` has in addition; none where it is another shape than that.
+
+    Open sizes in addition count as 1 if they may be open: they have to be, where elements are as many.
+    """
     axes, rest = [], list(operand)
     for axis, dim in enumerate(shape):
         if rest and rest[0] == dim:
             rest.pop(0)
-        elif dim == 1:
+        elif dim == 1 or (may_be_open and isinstance(dim, SymDim)):
             axes.append(axis)
         else:
             return ()
-    return () if rest else tuple(axes)
-
-
-def _left_out(operand: Sequence[Dim], shape: Sequence[Dim]) -> tuple[int, ...]:
-    """The axes of the operand that `shape` lacks, which have to be 1; none where it is not made of the others."""
-    axes, rest = [], list(shape)
-    for axis, dim in enumerate(operand):
-        if rest and rest[0] == dim:
-            rest.pop(0)
-        else:
-            axes.append(axis)
     return () if rest else tuple(axes)
 
 

@@ -328,3 +328,9 @@ def test_axes_of_open_sizes_that_have_to_be_1_are_squeezed_where_reshape_takes_0
     assert [node.op_type for node in model.graph.node] == ["Squeeze"]
     x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     compare(runtime_of(model, {"x": x}), [x.reshape(shape[1:3])])
+
+
+def test_an_axis_of_a_known_size_is_not_squeezed():
+    """Of no rows two are as many elements as one."""
+    graph = parse("graph @main(%x: f32[2, a]) { %y: f32[a] = reshape(%x) {shape = [a]} return %y }")
+    assert "Squeeze" not in [node.op_type for node in export_model(graph, opset=9).graph.node]
