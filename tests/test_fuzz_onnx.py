@@ -888,6 +888,34 @@ def test_noise_leaves_whole_scales_as_they_are(apart: float, is_excused: bool) -
     assert is_rounding(case, case.calls[0], [expected], [expected + np.float32(apart)]) is is_excused
 
 
+_BY_SCALES = """(float[1,1,2] x, float[3] s) => (float[?,?,?] y) {
+  y = Resize <mode = "nearest", coordinate_transformation_mode = "asymmetric"> (x, "", s)
+}"""
+_BETWEEN = """(float[3] s) => (float[?,?,?] y) <float[1,1,2] b = {1, -0.998}> {
+  u = Upsample <mode = "linear"> (b, s)
+  y = Reciprocal (u)
+}"""
+
+
+def test_scales_that_are_given_are_no_rounding() -> None:
+    case = _case(_BY_SCALES, {"x": np.array([[[1, 2]]], np.float32), "s": np.array([1, 1, 1.5], np.float32)}, 19)
+    expected = peers_of(case).accepted(0)[-1][0]
+    assert expected.shape == (1, 1, 3)
+    assert not is_rounding(case, case.calls[0], [expected], [expected[..., :2]])
+
+
+@pytest.mark.parametrize(("part", "is_excused"), [(1.001, True), (1.1, False)])
+def test_what_a_model_holds_is_as_inexact_as_what_it_is_given(part: float, is_excused: bool) -> None:
+    case = _case(_BETWEEN, {"s": np.array([1, 1, 2], np.float32)}, 9)
+    expected = peers_of(case).accepted(0)[-1][0]
+    assert is_rounding(case, case.calls[0], [expected], [expected * np.float32(part)]) is is_excused
+
+
+def test_a_rank_that_only_some_calls_have_is_no_fault_of_the_judge() -> None:
+    text = '(float[N,2] x) => (float[?,?] y) { s = Squeeze (x) y = Pad <mode = "reflect", pads = [0, 1, 0, 1]> (s) }'
+    assert peers_of(_case(text, {"x": _ones(1, 2)}, 10)).judges_of(0, 0) == {}
+
+
 @pytest.mark.parametrize(("state", "is_excused"), [(40, True), (1, False)])
 def test_a_closed_gate_lets_a_part_of_the_state_in(state: float, is_excused: bool) -> None:
     inputs = {"x": _ones(1, 1, 1), "r": np.array([[[-50], [0], [0]]], np.float32), "h": np.full((1, 1, 1), state)}

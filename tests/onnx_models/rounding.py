@@ -47,6 +47,10 @@ or fold a mean into the bias; a region places elements, which a rounding moves t
 reference has the places of a grid in f32, those of doubles too."""
 TRANSFORMS = {"DFT", "STFT"}
 """Sums of which a part cancels whole: what is 0 by symmetry is a rounding of the largest."""
+_TURNS = 8
+"""Steps by which the angles of a transform are off, too."""
+SIZES = {"Range": 0, "Resize": 2, "Upsample": 1}
+"""From which operand on floats say sizes: what is given is no rounding, and a little less is a size less."""
 _POLE = 1e5
 """Noise that turns a number as large into one of the other sign has gone through infinity: it stood beside a pole."""
 _NEARLY_WHOLE = 1e-5
@@ -76,13 +80,25 @@ def contents(
 
 
 def _given(model: onnx.ModelProto, call: Mapping[str, Any], noise: np.random.Generator | None) -> dict[str, Value]:
-    known = {each.name: value_of(each.name, onnx.numpy_helper.to_array(each)) for each in model.graph.initializer}
-    return known | {each.name: value_of(each.name, _noisy(call[each.name], noise)) for each in model.graph.input}
+    given = {each.name: onnx.numpy_helper.to_array(each) for each in model.graph.initializer}
+    given |= {each.name: call[each.name] for each in model.graph.input}
+    exact = _sizes(model.graph.node)
+    return {name: value_of(name, x if name in exact else _noisy(x, noise)) for name, x in given.items()}
+
+
+def _sizes(nodes: Iterable[onnx.NodeProto]) -> set[str]:
+    return {name for node in nodes for name in node.input[_first_size(node) :]}
+
+
+def _first_size(node: onnx.NodeProto) -> int:
+    """From which operand on the node reads sizes; a Resize of two operands, before opset 11, has no region."""
+    place = SIZES.get(node.op_type, len(node.input))
+    return 1 if node.op_type == "Resize" and len(node.input) == place else place
 
 
 def _run(
     model: onnx.ModelProto,
-    nodes: Iterable[onnx.NodeProto],
+    nodes: Sequence[onnx.NodeProto],
     known: dict[str, Value],
     noise: np.random.Generator | None,
     prefers: Prefers,
@@ -94,6 +110,7 @@ def _run(
         made.functions.extend(model.functions)
         return made
 
+    sizes = _sizes(nodes)
     for node in nodes:
         if node.op_type in ("Optional", "SequenceEmpty"):
             known[node.output[0]] = _container(node, known)
@@ -111,13 +128,14 @@ def _run(
         given = run_node(_noisy_attributes(node, model, noise), feeds, model_of, prefers)
         least = _least(node, feeds, given[0]) if noise is not None else 0.0
         for value in given:
-            found = _noisy(value.content, noise, least)
+            is_exact = node.op_type == "Constant" and value.name in sizes
+            found = value.content if is_exact else _noisy(value.content, noise, least)
             known[value.name] = _with(value, _stepped(found, noise) if _interpolates(node) else found)
 
 
 def _disturb_operand(node: onnx.NodeProto, feeds: dict[str, Value], noise: np.random.Generator) -> None:
     place, least = OPERANDS.get(node.op_type, (len(node.input), 0.0))
-    name = node.input[place] if len(node.input) > place else ""
+    name = node.input[place] if place < min(len(node.input), _first_size(node)) else ""
     if name:
         feeds[name] = _with(feeds[name], _noisy(feeds[name].content, noise, least))
         if node.op_type == "Resize" and _has(node, b"tf_crop_and_resize") and noise.integers(2):
@@ -147,7 +165,7 @@ def _least(node: onnx.NodeProto, feeds: Mapping[str, Value], result: Value) -> A
         return _GATE * max([1.0, *(np.abs(state[np.isfinite(state)]).max(initial=0.0) for state in states)])
     if node.op_type in TRANSFORMS and isinstance(result.content, np.ndarray):
         finite = result.content[np.isfinite(result.content)].astype(np.float64)
-        return STEPS.get(result.element, 0.0) * np.abs(finite).max(initial=0.0)
+        return _TURNS * STEPS.get(result.element, 0.0) * np.abs(finite).max(initial=0.0)
     if node.op_type == "Resize" and result.element == "double" and _has(node, b"cubic"):
         return STEPS["float"] * np.abs(feeds[node.input[0]].content).max(initial=0.0)
     if node.op_type == "InstanceNormalization":

@@ -82,7 +82,7 @@ def _extends_nothing(seen: Seen) -> bool:
     def holds(x: Any, pads: Any, axes: Any = None) -> bool:
         ends = np.reshape(pads, (2, -1)).max(0)
         along = range(x.ndim) if axes is None else axes
-        return any(x.shape[axis] == 0 and most > 0 for axis, most in zip(along, ends, strict=True))
+        return any(x.shape[axis] == 0 and most > 0 for axis, most in zip(along, ends, strict=False))
 
     if seen.opset < 11:
         return seen.may(lambda x: holds(x, seen.attributes["pads"]), 0)
