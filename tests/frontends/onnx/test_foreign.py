@@ -254,6 +254,47 @@ def test_a_loop_over_sequences(trips):
     assert z.tolist() == [[i, i] for i in range(trips)]
 
 
+@pytest.mark.parametrize("rounds", [0, 1, 3])
+@pytest.mark.parametrize("stated", ["", "[]", "[1]", "[M]", "[M, K]"])
+def test_what_a_body_states_of_ranks_that_change_refuses_nothing(rounds: int, stated: str) -> None:
+    graph = graph_of(
+        f"""net (int64 n, float x, float[1] b) => (float y) {{
+          y = Loop (n, , x) <
+            body = step (int64 i, bool c, float{stated} v) => (bool c2, float{stated} w) {{
+              c2 = Identity(c)
+              u = Neg(v)
+              w = Add(u, b)
+            }}
+          >
+        }}"""
+    )
+    (y,) = run(graph, np.array(rounds), np.array(2, F32), np.ones(1, F32))
+    expected = [np.array(2, F32), np.array([-1], F32), None, np.array([-1], F32)][rounds]
+    np.testing.assert_array_equal(y, expected, strict=True)
+
+
+def test_a_carried_sequence_takes_elements_of_other_ranks_than_the_body_states() -> None:
+    graph = graph_of(
+        """net (int64 n, float[2] x) => (float[?, ?] y) {
+          go = Constant <value = bool {1}> ()
+          start = SequenceConstruct(x)
+          s = Loop (n, go, start) <
+            body = step (int64 i, bool c, seq(float[K]) t) => (bool c2, seq(float[K]) more) {
+              c2 = Identity(c)
+              last = Constant <value = int64 {-1}> ()
+              e = SequenceAt(t, last)
+              zero = Constant <value = int64[1] {0}> ()
+              f = Unsqueeze(e, zero)
+              more = SequenceInsert(t, f)
+            }
+          >
+          last = Constant <value = int64 {-1}> ()
+          y = SequenceAt(s, last)
+        }"""
+    )
+    assert run(graph, np.array(2), np.ones(2, F32))[0].shape == (1, 1, 2)
+
+
 def test_a_body_mentions_no_size_that_is_bound_only_around_it():
     graph = graph_of(
         """net (bool c, float[N, 1] x, float[N, 2] other) => (seq(float[M, 2]) y) {
