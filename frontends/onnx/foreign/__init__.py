@@ -101,7 +101,9 @@ def _region(ctx: ImportContext, proto: GraphProto) -> ImportedRegion:
             if wider == types:
                 return region
             types = wider
-    return ctx.scope.import_closed_region(proto, [ty and without_shape(ty) for ty in types])
+    counters = 2 if ctx.op_type == "Loop" else 0  # of which ONNX Runtime has to know the rank
+    open_types = [ty and without_shape(ty) for ty in types[counters:]]
+    return ctx.scope.import_closed_region(proto, [*types[:counters], *open_types])
 
 
 def _attribute(ctx: ImportContext, proto: AttributeProto) -> Any:

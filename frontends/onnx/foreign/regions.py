@@ -27,13 +27,18 @@ def region_input_types(
     stated = [type_from_proto(info.type) for info in proto.input]
     operands = [_joined(value.type, value.type) if value is not None else None for value in inputs]
     if op_type == "Loop":
-        given = [*(own or scalar for own, scalar in zip(stated, _SCALARS, strict=False)), *operands[2:]]
+        given = [*map(_counter, stated[:2], _SCALARS), *operands[2:]]
     elif op_type == "Scan" and "num_scan_inputs" in attributes:
         states = len(operands) - attributes["num_scan_inputs"].i
         given = [*operands[:states], *(_slice(ty) for ty in operands[states:])]
     else:
         return []
     return [_of_kind(own, ty) for own, ty in zip(stated, given, strict=False)]
+
+
+def _counter(stated: Type | None, scalar: TensorType) -> Type:
+    """The iteration or condition with the rank that the body states, which is usually 0."""
+    return stated if isinstance(stated, TensorType) and stated.shape is not None else scalar
 
 
 def _of_kind(stated: Type | None, given: Type | None) -> Type | None:

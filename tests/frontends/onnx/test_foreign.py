@@ -295,6 +295,47 @@ def test_a_carried_sequence_takes_elements_of_other_ranks_than_the_body_states()
     assert run(graph, np.array(2), np.ones(2, F32))[0].shape == (1, 1, 2)
 
 
+def test_onnxruntime_runs_a_file_of_a_loop_with_results_that_nobody_reads() -> None:
+    text = """net (int64 n, float x) => (float[N] rows) {
+      go = Constant <value = bool {1}> ()
+      seen, rows, last = Loop (n, go, x) <
+        body = step (int64 i, bool c, float v) => (bool c2, float w, float seen, bool still) {
+          c2 = Identity(c)
+          zero = Constant <value = int64[1] {0}> ()
+          w = Unsqueeze(v, zero)
+          seen = ReduceSum <keepdims = 0> (v)
+          still = Identity(c)
+        }
+      >
+    }"""
+    model = parsed(text)
+    model.graph.node[-1].output[:] = ["", "rows"]
+    graph = import_model(model).graph
+    assert only(graph, "onnx.Loop").attrs["results"] == (1,)
+    data = export_model(graph).SerializeToString()
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    (rows,) = session.run(None, {"n": np.array(2), "x": np.array(3, F32)})
+    assert rows.tolist() == [3, 3]
+
+
+def test_a_file_tells_onnxruntime_the_rank_of_the_iteration() -> None:
+    graph = graph_of(
+        """net (int64 n, float[1] x, float[1, 1] y) => (float[?] p, float[?] q) {
+          p, q = Loop (n, , x, y) <
+            body = step (int64[] i, bool c, float[M] v, float[M, M] w) => (bool c, float[M] s, float[M] v) {
+              flat = Constant <value = int64[1] {-1}> ()
+              s = Reshape(w, flat)
+            }
+          >
+        }"""
+    )
+    assert only(graph, "onnx.Loop")
+    data = export_model(graph).SerializeToString()
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    results = session.run(None, {"n": np.array(2), "x": np.ones(1, F32), "y": np.ones((1, 1), F32)})
+    assert [each.shape for each in results] == [(1,), (1,)]
+
+
 def test_a_body_mentions_no_size_that_is_bound_only_around_it():
     graph = graph_of(
         """net (bool c, float[N, 1] x, float[N, 2] other) => (seq(float[M, 2]) y) {
