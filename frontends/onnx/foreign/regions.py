@@ -22,18 +22,18 @@ def region_input_types(
 ) -> list[Type | None]:
     """Types for the inputs of a subgraph that Loop or Scan hand something to; None leaves what the model states.
 
-    A body may state other shapes than come in, which no runner minds.
+    What a Loop carries may have other shapes than its body states, which no runner minds.
     """
     stated = [type_from_proto(info.type) for info in proto.input]
     operands = [_joined(value.type, value.type) if value is not None else None for value in inputs]
     if op_type == "Loop":
         given = [*map(_counter, stated[:2], _SCALARS), *operands[2:]]
-    elif op_type == "Scan" and "num_scan_inputs" in attributes:
+        return [_of_kind(own, ty) for own, ty in zip(stated, given, strict=False)]
+    if op_type == "Scan" and "num_scan_inputs" in attributes:
         states = len(operands) - attributes["num_scan_inputs"].i
-        given = [*operands[:states], *(_slice(ty) for ty in operands[states:])]
-    else:
-        return []
-    return [_of_kind(own, ty) for own, ty in zip(stated, given, strict=False)]
+        given = [*operands[:states], *map(_slice, operands[states:])]
+        return [ty if own is None else None for own, ty in zip(stated, given, strict=False)]
+    return []
 
 
 def _counter(stated: Type | None, scalar: TensorType) -> Type:

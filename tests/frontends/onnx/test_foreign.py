@@ -95,6 +95,18 @@ def test_sequences_are_lists():
     assert n == 2
 
 
+@pytest.mark.parametrize("stated", ["seq(float)", "seq(float[1])", "seq(float[A, B])"])
+def test_a_stated_shape_of_elements_is_passed_over(stated: str) -> None:
+    graph = graph_of(f"net (float[3] x) => ({stated} y) {{ y = SequenceConstruct(x, x) }}")
+    assert [each.shape for each in run(graph, np.ones(3, F32))[0]] == [(3,), (3,)]
+
+
+@pytest.mark.parametrize("stated", ["seq(int64[3])", "float[3]", "optional(float[3])"])
+def test_another_kind_or_element_type_is_not_passed_over(stated: str) -> None:
+    with pytest.raises(ModelError, match="declared as"):
+        graph_of(f"net (float[3] x) => ({stated} y) {{ y = SequenceConstruct(x, x) }}")
+
+
 def test_the_sizes_of_a_sequence_s_elements_are_not_one_size():
     graph = graph_of(
         """net (float[N] x, float[M] y, int64 i, int64 j) => (float[A] a, float[B] b) {
