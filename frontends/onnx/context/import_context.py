@@ -34,6 +34,9 @@ from ..tensors import constant_from_proto, text_of
 
 T = TypeVar("T")
 
+MAX_PRECISE_DEPTH = 6
+"""Bodies of loops nested deeper are imported once, with no sizes of what they carry, instead of up to three times."""
+
 
 class NotNative(CapgraphError):
     """An import rule cannot express this node in native ops; the message says why. Never reaches users."""

@@ -12,6 +12,7 @@ Beside the operator's own attributes its node has
 """
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from ....ir.errors import ModelError, UnsupportedError
 from ....ir.graph import Graph, Node
@@ -70,7 +71,20 @@ def write_foreign(ctx: ExportContext, node: Node) -> None:
             attributes[name] = ctx.region(value, captured, keep_names=bool(domain))  # BeamSearch knows them by name
             taken += count
     inputs, outputs = node.inputs[: own_inputs(node)], results_in_place(node)
+    if not domain and op_type in _NAMED:
+        outputs = _with_names(ctx, outputs, op_type == "Loop")
     ctx.writer.emit(node, op_type, inputs, outputs, domain, attributes)
+
+
+_NAMED = ("If", "Loop", "Scan")
+"""Operators whose results must all have names for ONNX Runtime, which ends the process at a Loop without one."""
+
+
+def _with_names(ctx: ExportContext, outputs: Sequence[Operand], skipped: int) -> list[Operand]:
+    """The results, as many as a region gives after the first few, with names for those that nobody reads."""
+    region = next(iter(ctx.node.regions.values()))
+    pairs = zip_longest(outputs, region.outputs[skipped:])
+    return [ctx.writer.new_name("unread") if value is None else value for value, _ in pairs]
 
 
 def results_in_place(node: Node) -> Sequence[Operand]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import onnx
-from onnx import AttributeProto, NodeProto, TensorProto, TypeProto
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto
 
 from ....ir.analysis.contents import constant_of
 from ....ir.dims import Dim, SymDim, parse_dim, symbols
@@ -17,11 +17,11 @@ from ....ir.errors import ModelError, ShapeError, UnsupportedError
 from ....ir.graph import Value
 from ....ir.op import FRESH
 from ....ir.types import DType, OptionalType, SequenceType, TensorType, Type, type_symbols
-from ..context.import_context import ImportContext
+from ..context.import_context import MAX_PRECISE_DEPTH, ImportContext, ImportedRegion
 from ..exporting.foreign_nodes import OWN_ATTRIBUTES, foreign_op
 from ..schemas import first_schema, unchanged_span
 from ..tensors import constant_to_proto, type_from_proto, type_to_proto
-from .regions import control_flow_types, region_input_types
+from .regions import control_flow_types, region_input_types, widened, without_shape
 from .runtime import runtime_types
 
 _MAX_VERSION = 2**31
@@ -80,8 +80,7 @@ def _attributes(ctx: ImportContext) -> tuple[dict[str, Any], list[Value]]:
         if name in OWN_ATTRIBUTES:
             raise UnsupportedError(f"{ctx.op_type} has an attribute called {name}, which foreign nodes use themselves")
         if proto.type == AttributeProto.GRAPH:
-            types = region_input_types(ctx.op_type, ctx.inputs, ctx.attributes, proto.g)
-            region = ctx.scope.import_closed_region(proto.g, types)
+            region = _region(ctx, proto.g)
             attrs[name] = region.body
             captured += region.captured
             counts.append(len(region.captured))
@@ -90,6 +89,21 @@ def _attributes(ctx: ImportContext) -> tuple[dict[str, Any], list[Value]]:
     if counts:
         attrs["captured"] = tuple(counts)
     return attrs, captured
+
+
+def _region(ctx: ImportContext, proto: GraphProto) -> ImportedRegion:
+    """A body, whose carried inputs have what stays the same of a shape from round to round."""
+    types = region_input_types(ctx.op_type, ctx.inputs, ctx.attributes, proto)
+    if ctx.scope.depth < MAX_PRECISE_DEPTH:
+        for _ in range(2):
+            region = ctx.scope.import_closed_region(proto, types)
+            wider = widened(ctx.op_type, types, region.body)
+            if wider == types:
+                return region
+            types = wider
+    counters = 2 if ctx.op_type == "Loop" else 0  # of which ONNX Runtime has to know the rank
+    open_types = [ty and without_shape(ty) for ty in types[counters:]]
+    return ctx.scope.import_closed_region(proto, [*types[:counters], *open_types])
 
 
 def _attribute(ctx: ImportContext, proto: AttributeProto) -> Any:
@@ -204,13 +218,7 @@ def _inferred_types(ctx: ImportContext, domain: str) -> dict[str, TypeProto]:
     except ModelError:
         if not ctx.scope.may_fail:
             raise
-    return _infer(ctx, schema, node, {name: _without_shape(value.type) for name, value in known.items()}, {})
-
-
-def _without_shape(ty: Type) -> Type:
-    if isinstance(ty, TensorType):
-        return ty.with_shape(None)
-    return type(ty)(_without_shape(ty.element)) if isinstance(ty, SequenceType | OptionalType) else ty
+    return _infer(ctx, schema, node, {name: without_shape(value.type) for name, value in known.items()}, {})
 
 
 def _infer(

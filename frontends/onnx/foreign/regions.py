@@ -8,10 +8,10 @@ from typing import Any
 
 from onnx import AttributeProto, GraphProto
 
-from ....ir.dims import Dim
+from ....ir.dims import Dim, Truth
 from ....ir.graph import Graph, Value
 from ....ir.op import FRESH
-from ....ir.types import DType, OptionalType, SequenceType, TensorType, Type
+from ....ir.types import DType, OptionalType, SequenceType, TensorType, Type, compatible
 from ..tensors import type_from_proto
 
 _SCALARS = (TensorType(DType.I64, ()), TensorType(DType.BOOL, ()))
@@ -20,17 +20,48 @@ _SCALARS = (TensorType(DType.I64, ()), TensorType(DType.BOOL, ()))
 def region_input_types(
     op_type: str, inputs: Sequence[Value | None], attributes: Mapping[str, AttributeProto], proto: GraphProto
 ) -> list[Type | None]:
-    """Types for those inputs of a subgraph that the model leaves without: what Loop and Scan hand to their bodies."""
+    """Types for the inputs of a subgraph that Loop or Scan hand something to; None leaves what the model states.
+
+    What a Loop carries may have other shapes than its body states, which no runner minds.
+    """
+    stated = [type_from_proto(info.type) for info in proto.input]
     operands = [_joined(value.type, value.type) if value is not None else None for value in inputs]
     if op_type == "Loop":
-        given = [*_SCALARS, *operands[2:]]
-    elif op_type == "Scan" and "num_scan_inputs" in attributes:
+        given = [*map(_counter, stated[:2], _SCALARS), *operands[2:]]
+        return [_of_kind(own, ty) for own, ty in zip(stated, given, strict=False)]
+    if op_type == "Scan" and "num_scan_inputs" in attributes:
         states = len(operands) - attributes["num_scan_inputs"].i
-        given = [*operands[:states], *(_slice(ty) for ty in operands[states:])]
-    else:
-        return []
-    stated = [type_from_proto(info.type) is not None for info in proto.input]
-    return [None if known else ty for ty, known in zip(given, stated, strict=False)]
+        given = [*operands[:states], *map(_slice, operands[states:])]
+        return [ty if own is None else None for own, ty in zip(stated, given, strict=False)]
+    return []
+
+
+def _counter(stated: Type | None, scalar: TensorType) -> Type:
+    """The iteration or condition with the rank that the body states, which is usually 0."""
+    return stated if isinstance(stated, TensorType) and stated.shape is not None else scalar
+
+
+def _of_kind(stated: Type | None, given: Type | None) -> Type | None:
+    """What comes in, as what the body states: an optional, say, of which an element comes in."""
+    if stated is None or given is None or compatible(without_shape(stated), without_shape(given)) is not Truth.NO:
+        return given
+    return without_shape(stated)
+
+
+def widened(op_type: str, types: Sequence[Type | None], body: Graph) -> list[Type | None]:
+    """The types of a body's inputs, of which a Loop carries some, without sizes that come out otherwise."""
+    carried = list(types)
+    for place, (ty, value) in enumerate(zip(types[2:], body.outputs[1:], strict=False) if op_type == "Loop" else ()):
+        if ty is not None:
+            carried[2 + place] = _of_kind(ty, _joined(ty, value.type))
+    return carried
+
+
+def without_shape(ty: Type) -> Type:
+    """A type whose tensors may have any shape."""
+    if isinstance(ty, TensorType):
+        return ty.with_shape(None)
+    return type(ty)(without_shape(ty.element)) if isinstance(ty, SequenceType | OptionalType) else ty
 
 
 def _slice(ty: Type | None) -> Type | None:

@@ -28,6 +28,7 @@ from .. import foreign
 from ..context.import_context import ImportContext, ImportedRegion, NotNative
 from ..files.metadata import keep_declared, text_of
 from ..files.node_order import names_from_outside, names_read, sorted_nodes, without_repeated_constants
+from ..foreign.regions import without_shape
 from ..ops import IMPORTS
 from ..schemas import first_schema, signature_problem
 from ..tensors import constant_from_proto, dense_constant, type_from_proto
@@ -470,7 +471,7 @@ class ValueScope:
 
     def _pass_over(self, name: str, declared: Type, found: Type) -> None:
         """Notes a declared shape that is not the value's; another element type or kind of value is an error."""
-        if not isinstance(declared, TensorType) or not isinstance(found, TensorType) or declared.dtype != found.dtype:
+        if compatible(without_shape(declared), without_shape(found)) is Truth.NO:
             raise ModelError(
                 f"output {name!r} is declared as {declared}, but is {found}",
                 remedy="correct the output's type in the model",

@@ -10,10 +10,7 @@ from ....ir.op import FRESH
 from ....ir.ops import native
 from ....ir.types import DType, TensorType
 from ..context.export_context import ExportContext
-from ..context.import_context import ImportContext, ImportedRegion, NotNative
-
-_MAX_PRECISE_DEPTH = 6
-"""Bodies nested deeper are imported once, with symbols for all sizes that they carry, instead of up to three times."""
+from ..context.import_context import MAX_PRECISE_DEPTH, ImportContext, ImportedRegion, NotNative
 
 # ---- If
 
@@ -109,7 +106,7 @@ def _import_carrying(
     """
     unknown = [ty.with_shape((FRESH,) * ty.rank) for ty in initial]
     types = list(initial)
-    if ctx.scope.depth < _MAX_PRECISE_DEPTH:
+    if ctx.scope.depth < MAX_PRECISE_DEPTH:
         for _ in range(2):
             with collect_constraints() as found:
                 region = _tried(ctx, [*before, *types, *after])

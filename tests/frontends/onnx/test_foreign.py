@@ -95,6 +95,18 @@ def test_sequences_are_lists():
     assert n == 2
 
 
+@pytest.mark.parametrize("stated", ["seq(float)", "seq(float[1])", "seq(float[A, B])"])
+def test_a_stated_shape_of_elements_is_passed_over(stated: str) -> None:
+    graph = graph_of(f"net (float[3] x) => ({stated} y) {{ y = SequenceConstruct(x, x) }}")
+    assert [each.shape for each in run(graph, np.ones(3, F32))[0]] == [(3,), (3,)]
+
+
+@pytest.mark.parametrize("stated", ["seq(int64[3])", "float[3]", "optional(float[3])"])
+def test_another_kind_or_element_type_is_not_passed_over(stated: str) -> None:
+    with pytest.raises(ModelError, match="declared as"):
+        graph_of(f"net (float[3] x) => ({stated} y) {{ y = SequenceConstruct(x, x) }}")
+
+
 def test_the_sizes_of_a_sequence_s_elements_are_not_one_size():
     graph = graph_of(
         """net (float[N] x, float[M] y, int64 i, int64 j) => (float[A] a, float[B] b) {
@@ -252,6 +264,88 @@ def test_a_loop_over_sequences(trips):
     y, z = run(graph, np.array(trips), np.zeros(2, F32))
     assert [item.tolist() for item in y] == [[i, i] for i in range(trips)]
     assert z.tolist() == [[i, i] for i in range(trips)]
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 3])
+@pytest.mark.parametrize("stated", ["", "[]", "[1]", "[M]", "[M, K]"])
+def test_what_a_body_states_of_ranks_that_change_refuses_nothing(rounds: int, stated: str) -> None:
+    graph = graph_of(
+        f"""net (int64 n, float x, float[1] b) => (float y) {{
+          y = Loop (n, , x) <
+            body = step (int64 i, bool c, float{stated} v) => (bool c2, float{stated} w) {{
+              c2 = Identity(c)
+              u = Neg(v)
+              w = Add(u, b)
+            }}
+          >
+        }}"""
+    )
+    (y,) = run(graph, np.array(rounds), np.array(2, F32), np.ones(1, F32))
+    expected = [np.array(2, F32), np.array([-1], F32), None, np.array([-1], F32)][rounds]
+    np.testing.assert_array_equal(y, expected, strict=True)
+
+
+def test_a_carried_sequence_takes_elements_of_other_ranks_than_the_body_states() -> None:
+    graph = graph_of(
+        """net (int64 n, float[2] x) => (float[?, ?] y) {
+          go = Constant <value = bool {1}> ()
+          start = SequenceConstruct(x)
+          s = Loop (n, go, start) <
+            body = step (int64 i, bool c, seq(float[K]) t) => (bool c2, seq(float[K]) more) {
+              c2 = Identity(c)
+              last = Constant <value = int64 {-1}> ()
+              e = SequenceAt(t, last)
+              zero = Constant <value = int64[1] {0}> ()
+              f = Unsqueeze(e, zero)
+              more = SequenceInsert(t, f)
+            }
+          >
+          last = Constant <value = int64 {-1}> ()
+          y = SequenceAt(s, last)
+        }"""
+    )
+    assert run(graph, np.array(2), np.ones(2, F32))[0].shape == (1, 1, 2)
+
+
+def test_onnxruntime_runs_a_file_of_a_loop_with_results_that_nobody_reads() -> None:
+    text = """net (int64 n, float x) => (float[N] rows) {
+      go = Constant <value = bool {1}> ()
+      seen, rows, last = Loop (n, go, x) <
+        body = step (int64 i, bool c, float v) => (bool c2, float w, float seen, bool still) {
+          c2 = Identity(c)
+          zero = Constant <value = int64[1] {0}> ()
+          w = Unsqueeze(v, zero)
+          seen = ReduceSum <keepdims = 0> (v)
+          still = Identity(c)
+        }
+      >
+    }"""
+    model = parsed(text)
+    model.graph.node[-1].output[:] = ["", "rows"]
+    graph = import_model(model).graph
+    assert only(graph, "onnx.Loop").attrs["results"] == (1,)
+    data = export_model(graph).SerializeToString()
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    (rows,) = session.run(None, {"n": np.array(2), "x": np.array(3, F32)})
+    assert rows.tolist() == [3, 3]
+
+
+def test_a_file_tells_onnxruntime_the_rank_of_the_iteration() -> None:
+    graph = graph_of(
+        """net (int64 n, float[1] x, float[1, 1] y) => (float[?] p, float[?] q) {
+          p, q = Loop (n, , x, y) <
+            body = step (int64[] i, bool c, float[M] v, float[M, M] w) => (bool c, float[M] s, float[M] v) {
+              flat = Constant <value = int64[1] {-1}> ()
+              s = Reshape(w, flat)
+            }
+          >
+        }"""
+    )
+    assert only(graph, "onnx.Loop")
+    data = export_model(graph).SerializeToString()
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    results = session.run(None, {"n": np.array(2), "x": np.ones(1, F32), "y": np.ones((1, 1), F32)})
+    assert [each.shape for each in results] == [(1,), (1,)]
 
 
 def test_a_body_mentions_no_size_that_is_bound_only_around_it():
