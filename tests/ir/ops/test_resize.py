@@ -1,6 +1,7 @@
 """Resampling against onnx's reference evaluator and ONNX Runtime."""
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -18,6 +19,12 @@ from tests.ir.ops.onnx_oracle import Array, assert_close, random, reference, run
 
 COORDINATES = ["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"]
 NEAREST = ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
+ROUNDED: dict[str, Callable[[Fraction], int]] = {
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "round_prefer_floor": lambda at: math.ceil(at - Fraction(1, 2)),
+    "round_prefer_ceil": lambda at: math.floor(at + Fraction(1, 2)),
+}
 
 
 def onnx_attrs(axes: list[int], modes: dict[str, Any]) -> dict[str, Any]:
@@ -138,14 +145,59 @@ def test_the_nearest_element_is_that_of_the_exact_position(
     modes = {"mode": "nearest", "coordinate_mode": coordinates, "nearest_mode": nearest}
     half = 0 if coordinates == "asymmetric" else Fraction(1, 2)
     exact = [(index + half) * Fraction(before, after) - half for index in range(after)]
-    rounded = {
-        "floor": math.floor,
-        "ceil": math.ceil,
-        "round_prefer_floor": lambda at: math.ceil(at - Fraction(1, 2)),
-        "round_prefer_ceil": lambda at: math.floor(at + Fraction(1, 2)),
-    }[nearest]
     found = run("resize", x, None, axes=[0], sizes=[after], **modes)[0]
-    assert found.tolist() == [min(max(rounded(at), 0), before - 1) for at in exact]
+    assert found.tolist() == [min(max(ROUNDED[nearest](at), 0), before - 1) for at in exact]
+
+
+@given(
+    shape=st.tuples(st.integers(1, 20), st.integers(1, 9)),
+    sizes=st.tuples(st.integers(1, 20), st.integers(1, 9)),
+    policy=st.sampled_from(["not_larger", "not_smaller"]),
+    coordinates=st.sampled_from(COORDINATES),
+    nearest=st.sampled_from(NEAREST),
+)
+@example((4, 3), (2, 3), "not_larger", "half_pixel_symmetric", "ceil")
+@example((9, 5), (1, 7), "not_smaller", "half_pixel", "ceil")
+@example((6, 9), (6, 4), "not_larger", "align_corners", "floor")
+def test_the_nearest_element_is_that_of_the_exact_position_under_a_policy(
+    shape: tuple[int, int], sizes: tuple[int, int], policy: str, coordinates: str, nearest: str
+) -> None:
+    x = np.arange(shape[0], dtype=np.float32)[:, None] * np.ones(shape[1], np.float32)
+    modes = {"mode": "nearest", "coordinate_mode": coordinates, "nearest_mode": nearest}
+    ratios = [Fraction(after, before) for before, after in zip(shape, sizes, strict=True)]
+    scale = min(ratios) if policy == "not_larger" else max(ratios)
+    exact = exact_positions(shape[0], scale, math.floor(shape[0] * scale + Fraction(1, 2)), coordinates)
+    found = run("resize", x, None, axes=[0, 1], sizes=list(sizes), policy=policy, **modes)[0][:, :1]
+    assert found.ravel().tolist() == [min(max(ROUNDED[nearest](at), 0), shape[0] - 1) for at in exact][: found.size]
+
+
+@given(
+    before=st.integers(1, 40),
+    scale=st.sampled_from([0.25, 0.5, 0.75, 1.25, 1.5, 2.5]),
+    coordinates=st.sampled_from(COORDINATES),
+    nearest=st.sampled_from(NEAREST),
+)
+@example(3, 1.5, "half_pixel_symmetric", "ceil")
+@example(11, 0.5, "half_pixel_symmetric", "floor")
+def test_the_nearest_element_is_that_of_the_exact_position_by_a_scale(
+    before: int, scale: float, coordinates: str, nearest: str
+) -> None:
+    x, after = np.arange(before, dtype=np.float32), int(before * scale)
+    modes = {"mode": "nearest", "coordinate_mode": coordinates, "nearest_mode": nearest}
+    exact = exact_positions(before, Fraction(scale), after, coordinates)
+    found = run("resize", x, None, axes=[0], sizes=[after], scales=[scale], **modes)[0]
+    assert found.tolist() == [min(max(ROUNDED[nearest](at), 0), before - 1) for at in exact]
+
+
+def exact_positions(before: int, scale: Fraction, after: int, coordinates: str) -> list[Fraction]:
+    """Where the output elements of an axis lie, by the text of the operator."""
+    half, length = Fraction(1, 2), before * scale
+    if coordinates == "align_corners" or (coordinates == "pytorch_half_pixel" and length == 1):
+        return [Fraction(index * (before - 1)) / (length - 1) if length != 1 else Fraction(0) for index in range(after)]
+    if coordinates == "asymmetric":
+        return [index / scale for index in range(after)]
+    moved = Fraction(before, 2) * (1 - after / length) if coordinates == "half_pixel_symmetric" else 0
+    return [moved + (index + half) / scale - half for index in range(after)]
 
 
 @given(start=st.floats(0, 0.875, width=32), before=st.integers(2, 64), after=st.integers(2, 128))

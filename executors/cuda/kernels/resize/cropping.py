@@ -6,6 +6,7 @@ The tables are those of `ir/ops/nn/resize.py`, in f64 with its arithmetic, in sc
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ class Axis:
     axis: int
     before: int
     after: int
-    scale: float
+    scale: float | Fraction
     taps: int
     indices: Parameter
     weights: Parameter
@@ -91,13 +92,13 @@ def tables(task: Task, roi: Layout, axes: Sequence[Axis], wide: DType) -> list[K
     return [_table(task.node.attrs, roi, each, order, len(axes), wide) for order, each in enumerate(axes)]
 
 
-def _first(scale: float, attrs: Mapping[str, Any]) -> int:
+def _first(scale: float | Fraction, attrs: Mapping[str, Any]) -> int:
     """The first tap, counted from the element before a position."""
     return math.floor(-(1 if attrs["mode"] == "linear" else 2) / _stretch(scale, attrs)) + 1
 
 
-def _stretch(scale: float, attrs: Mapping[str, Any]) -> float:
-    return min(scale, 1.0) if attrs["antialias"] else 1.0
+def _stretch(scale: float | Fraction, attrs: Mapping[str, Any]) -> float:
+    return min(float(scale), 1.0) if attrs["antialias"] else 1.0
 
 
 def _table(attrs: Mapping[str, Any], roi: Layout, axis: Axis, order: int, count: int, wide: DType) -> KernelLaunch:
