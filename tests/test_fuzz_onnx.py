@@ -801,6 +801,24 @@ def test_runtime_is_no_judge_of_places_beside_an_edge(mode: str, scale: float, j
 
 
 @pytest.mark.parametrize(
+    ("before", "after", "judges"),
+    [
+        (7, 9, ""),  # the fifth place is 3, which f64 has for 3 - 4e-16
+        (7, 8, "OR"),
+        (6, 9, "OR"),
+        (5, 7, "R"),  # 2, also in f64
+    ],
+)
+def test_reference_is_no_judge_of_places_off_an_edge(before: int, after: int, judges: str) -> None:
+    text = f"""(float[{before}] x) => (float[?] y) <int64[1] s = {{{after}}}> {{
+      y = Resize <mode = "nearest", nearest_mode = "floor"> (x, "", "", s)
+    }}"""
+    case = _case(text, {"x": np.arange(before, dtype=np.float32)}, 19)
+    assert "".join(sorted(peers_of(case).judges_of(0, 0))) == judges
+    assert compared(case).kind == ("fine" if judges else "unjudged")
+
+
+@pytest.mark.parametrize(
     ("operator", "x", "judges"),
     [
         ("ReduceL1", [[2**31 - 1, 1], [3, 4]], "R"),  # 2^31 wraps
