@@ -219,7 +219,7 @@ def _extrapolated(x: Array, axis: int, position: Array, how: ResampledAxis, mode
         return x
     index: list[Any] = [slice(None)] * x.ndim
     index[axis] = is_outside
-    x[tuple(index)] = modes["extrapolation_value"]
+    x[tuple(index)] = as_elements(np.array(modes["extrapolation_value"]), x.dtype)
     return x
 
 
@@ -326,7 +326,7 @@ def _resize_axes(
         return resample(part, {**modes, "extrapolation_value": 0.0})
 
     wide = x if is_nearest or not hows else _resampled_dtype(x)
-    return _as_elements(by_component(resample, wide, imaginary), x.dtype)
+    return as_elements(by_component(resample, wide, imaginary), x.dtype)
 
 
 def element_range(dtype: np.dtype[Any]) -> tuple[float, float]:
@@ -336,8 +336,8 @@ def element_range(dtype: np.dtype[Any]) -> tuple[float, float]:
     return float(limits.min), greatest if int(greatest) <= limits.max else float(np.nextafter(greatest, 0.0))
 
 
-def _as_elements(x: Array, dtype: np.dtype[Any]) -> Array:
-    """Resampled elements as their own type: integers are cut off, and cubic ones that overshoot are held in range."""
+def as_elements(x: Array, dtype: np.dtype[Any]) -> Array:
+    """Resampled elements as their own type: integers are cut off, and those that it does not hold are held in range."""
     if dtype.kind in "iu" and x.dtype.kind == "f":
         least, greatest = element_range(dtype)
         x = np.fmin(np.fmax(x, least), greatest)

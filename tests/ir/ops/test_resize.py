@@ -54,6 +54,15 @@ def test_integers_that_overshoot_stay_in_range(dtype: type[np.integer[Any]]) -> 
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize(("value", "fill"), [(-1.5, 0), (300.0, 255), (7.9, 7), (math.nan, 0)])
+def test_an_extrapolation_value_that_no_element_holds_is_held_in_range(mode: str, value: float, fill: int) -> None:
+    modes = {"mode": mode, "coordinate_mode": "tf_crop_and_resize", "extrapolation_value": value}
+    region = np.array([-0.5, 1.5], np.float32)
+    (found,) = run("resize", np.array([1, 2, 3], np.uint8), region, axes=(0,), sizes=(3,), **modes)
+    assert found.tolist() == [fill, 2, fill]
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_integers_that_no_float_holds_stay_themselves_at_scale_1(mode: str) -> None:
     x = np.array([[2**63 - 1, -(2**63), 2**53 + 1]])
     (found,) = run("resize", x, None, axes=(0, 1), sizes=(1, 3), mode=mode)

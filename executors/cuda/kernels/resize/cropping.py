@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .....ir.constant import Array, Constant
-from .....ir.ops.nn.resize import ResampledAxis, resize_targets
+from .....ir.ops.nn.resize import ResampledAxis, as_elements, resize_targets
 from .....ir.types import DType
 from ...kernel_ir.kernels import Parameter, per_position, read
 from ...kernel_ir.launch import BufferPlace, KernelLaunch, Task
@@ -84,7 +84,7 @@ def extrapolation_bits(value: float, dtype: DType) -> str:
 
 def _cast(value: float, dtype: DType) -> Array:
     with np.errstate(all="ignore"):
-        return np.array(value).astype(dtype.numpy)
+        return as_elements(np.array(value), dtype.numpy)
 
 
 def tables(task: Task, roi: Layout, axes: Sequence[Axis], wide: DType) -> list[KernelLaunch]:
