@@ -128,21 +128,26 @@ class ResampledAxis:
         by, of = self.ratio
         return by * self.before / of
 
+    @property
+    def is_single(self) -> bool:
+        """Whether the length is 1, but for the rounding of a scale to f32: 3 times 0.333333343 is 1, too."""
+        return bool(np.float32(self.length) == 1)
+
 
 def positions(axis: ResampledAxis, mode: str) -> Array:
     """Where each output element lies in the input, in elements; on one, or between two, exactly where it lies there."""
     index = np.arange(axis.after, dtype=np.float64)
     last, (by, of) = axis.before - 1, axis.ratio
     if mode == "align_corners":
-        return index * (last * of) / (axis.before * by - of) if axis.length != 1 else np.zeros_like(index)
+        return index * (last * of) / (axis.before * by - of) if not axis.is_single else np.zeros_like(index)
     if mode == "asymmetric":
         return index * of / by
     if mode == _CROP:
-        if axis.length == 1:
+        if axis.is_single:
             return np.full_like(index, (axis.start + axis.end) * last / 2)
         # both ends of the region are met exactly: one that is an edge of the input is not outside of it
         return ((axis.length - 1 - index) * axis.start + index * axis.end) * last / (axis.length - 1)
-    if mode == "pytorch_half_pixel" and axis.length == 1:
+    if mode == "pytorch_half_pixel" and axis.is_single:
         return np.zeros_like(index)
     if mode == "half_pixel_symmetric":  # the middle of the output lies on that of the input
         return (2 * index + 1 - axis.after) * of / (2 * by) + last / 2

@@ -140,6 +140,19 @@ def test_the_size_of_one_element_is_exact(before: int) -> None:
     assert run("resize", x, None, axes=[0], sizes=[1], mode="linear", coordinate_mode="pytorch_half_pixel")[0] == 0
 
 
+@pytest.mark.parametrize("before", [3, 7, 15])
+@pytest.mark.parametrize(("coordinates", "part"), [("pytorch_half_pixel", 0), ("tf_crop_and_resize", 0.5)])
+def test_one_element_is_made_by_a_scale_that_f32_rounds(before: int, coordinates: str, part: float) -> None:
+    x, scales = np.arange(before, dtype=np.float32), np.float32([1 / before])
+    region = np.array([0, 1], np.float32) if coordinates == "tf_crop_and_resize" else None
+    modes = {"axes": [0], "mode": "nearest", "coordinate_mode": coordinates}
+    wanted = [part * (before - 1)]
+    assert run("resize", x, region, sizes=[1], scales=scales.tolist(), **modes)[0].tolist() == wanted
+    roi = (np.zeros(0, np.float32) if region is None else region,)
+    attrs = {"mode": "nearest", "coordinate_transformation_mode": coordinates}
+    assert runtime("Resize", x, *roi, scales, opset=19, **attrs)[0].tolist() == wanted
+
+
 @given(
     before=st.integers(1, 40),
     after=st.integers(1, 40),

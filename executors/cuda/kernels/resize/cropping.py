@@ -102,11 +102,11 @@ def _stretch(scale: float | Fraction, attrs: Mapping[str, Any]) -> float:
 
 
 def _table(attrs: Mapping[str, Any], roi: Layout, axis: Axis, order: int, count: int, wide: DType) -> KernelLaunch:
-    c, last, length = computed(wide), float(axis.before - 1), ResampledAxis(axis.before, axis.after, axis.scale).length
+    c, last, how = computed(wide), float(axis.before - 1), ResampledAxis(axis.before, axis.after, axis.scale)
     step = roi.strides[0]
     lines = [
         f"const double start = get(roi[{order * step}]), end = get(roi[{(count + order) * step}]);",
-        *_position_lines(last, length),
+        *_position_lines(last, how),
         f"outside[p] = position < 0 || position > {number(last, 'double')};",
         f"const auto held = [](double i) {{ return (int)(i < 0 ? 0 : i > {number(last, 'double')}",
         f"? {number(last, 'double')} : i == i ? i : 0); }};",
@@ -128,12 +128,12 @@ _NEAREST = {"floor": "floor(position)", "ceil": "ceil(position)", "round_prefer_
 _ROUNDED_UP = "floor(position + 0.5)"
 
 
-def _position_lines(last: float, length: float) -> list[str]:
+def _position_lines(last: float, how: ResampledAxis) -> list[str]:
     """Products are rounded before they are added, as NumPy does: where a position ends up decides what is outside."""
     far = number(last, "double")
-    if length == 1:
+    if how.is_single:
         return [f"const double position = (start + end) * {far} / 2;"]
-    whole = number(length - 1, "double")
+    whole = number(how.length - 1, "double")
     between = f"__dadd_rn(__dmul_rn({whole} - p, start), __dmul_rn((double)p, end))"
     return [f"const double position = __dmul_rn({between}, {far}) / {whole};"]
 
