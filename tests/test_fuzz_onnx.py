@@ -800,6 +800,24 @@ def test_runtime_is_no_judge_of_places_beside_an_edge(mode: str, scale: float, j
     assert "".join(sorted(peers_of(_case(text, {"x": _ones(4)}, 19)).judges_of(0, 0))) == judges
 
 
+@pytest.mark.parametrize(("axis", "judges"), [(1, "OR"), (-1, "")])
+def test_runtime_is_no_judge_of_policies_along_axes_that_are_counted_from_the_last(axis: int, judges: str) -> None:
+    text = f"""(float[1,4] x) => (float[?,?] y) <int64[1] s = {{8}}> {{
+      y = Resize <axes = [{axis}], keep_aspect_ratio_policy = "not_larger"> (x, "", "", s)
+    }}"""
+    assert "".join(sorted(peers_of(_case(text, {"x": _ones(1, 4)}, 19)).judges_of(0, 0))) == judges
+
+
+@pytest.mark.parametrize(("scale", "judges"), [(1 / 3, "O"), (0.5, "R"), (2 / 3, "OR")])
+def test_reference_is_no_judge_of_a_single_element_of_a_region(scale: float, judges: str) -> None:
+    text = f"""(float[3] x, float[2] r) => (float[?] y) <float[1] s = {{{scale:.9f}}}> {{
+      y = Resize <mode = "nearest", coordinate_transformation_mode = "tf_crop_and_resize"> (x, r, s)
+    }}"""
+    case = _case(text, {"x": np.arange(3, dtype=np.float32), "r": np.float32([0, 0.9])}, 19)
+    assert "".join(sorted(peers_of(case).judges_of(0, 0))) == judges
+    assert compared(case).kind == ("fine" if judges else "unjudged")
+
+
 @pytest.mark.parametrize(
     ("before", "after", "judges"),
     [

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 
 from tests.onnx_models.operands import (
+    CROP,
     F32_STEP,
     F64_STEP,
     NO_AXIS,
@@ -232,9 +233,13 @@ def _begins_before(seen: Seen) -> bool:
     return seen.may(lambda x, starts, steps: holds(x, starts, range(len(starts)), steps), 0, 1, 4)
 
 
-def _has_single_element(seen: Seen) -> bool:
-    lengths = resized_lengths(seen)
-    return not lengths or any(abs(length - 1) < F32_STEP for _, length, _ in lengths)
+def _misplaces_a_single_element(seen: Seen) -> bool:
+    """Whether one element is to be at 0, or in the middle of a region by a scale that f32 rounds."""
+    mode = seen.attributes.get("coordinate_transformation_mode")
+    if mode not in (b"pytorch_half_pixel", CROP):
+        return False
+    lengths = [length for _, length, _ in resized_lengths(seen)]
+    return not lengths or any(abs(each - 1) < F32_STEP and (mode != CROP or each != 1) for each in lengths)
 
 
 _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
@@ -346,10 +351,7 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
     ),
     "Resize": when(
         "takes -0.5 for the place of a single element, which is 0, and rounds the places of others off an edge",
-        lambda s: (
-            (s.attributes.get("coordinate_transformation_mode") == b"pytorch_half_pixel" and _has_single_element(s))
-            or hangs_on_places(s, F64_STEP, lambda _mode, _scale: True)
-        ),
+        lambda s: _misplaces_a_single_element(s) or hangs_on_places(s, F64_STEP, lambda _mode, _scale: True),
     ),
     "Scan": when("ends with the shortest of what it scans, which is to be of one length", _scans_other_lengths),
     "ReverseSequence": when(

@@ -137,6 +137,11 @@ def _crops_what_stays(seen: Seen) -> bool:
     return any(before == after and (begin, end) != (0, 1) for (before, _, after), begin, end in regions)
 
 
+def _passes_over_axes(seen: Seen) -> bool:
+    policy = seen.attributes.get("keep_aspect_ratio_policy", b"stretch")
+    return policy != b"stretch" and seen.has(3) and min(seen.attributes.get("axes", ()), default=0) < 0
+
+
 def _runtime(seen: Seen) -> str:
     if reduces_a_scalar(seen):
         return NO_AXIS
@@ -303,8 +308,9 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
         lambda s: s.attributes.get("auto_pad", b"").startswith(b"SAME") or _is_wider(s),
     ),
     "Resize": when(
-        "goes by the rounded size, places elements in f32, and passes over the region along an axis whose size stays",
-        lambda s: _goes_by_size(s) or _rounds_places(s) or _crops_what_stays(s),
+        "goes by the rounded size, places elements in f32, passes over the region along an axis whose size stays, and "
+        "over axes that an aspect policy has counted from the last",
+        lambda s: _goes_by_size(s) or _rounds_places(s) or _crops_what_stays(s) or _passes_over_axes(s),
     ),
     "Upsample": when(
         "places elements in f32, and passes over a scale that leaves a size as it is",
