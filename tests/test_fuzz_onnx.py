@@ -709,6 +709,17 @@ def test_places_of_doubles_are_those_of_floats(off: float, is_excused: bool) -> 
     assert is_rounding(case, case.calls[0], [expected], [expected + off]) is is_excused
 
 
+@pytest.mark.parametrize(("mode", "judges"), [("linear", ""), ("nearest", "R")])
+def test_reference_is_no_judge_of_integers_between_which_a_grid_lies(mode: str, judges: str) -> None:
+    text = f"""(int32[1,1,1,2] x, float[1,1,1,2] g) => (int32[?,?,?,?] y) {{
+      y = GridSample <mode = "{mode}", align_corners = 1> (x, g)
+    }}"""
+    x, grid = np.array([[[[3, 8]]]], np.int32), np.array([[[[0.5, 0]]]], np.float32)
+    case = _case(text, {"x": x, "g": grid}, 20)
+    assert set(peers_of(case).judges[0, 0]) == set(judges)
+    assert compared(case).kind == ("fine" if judges else "unjudged")
+
+
 @pytest.mark.parametrize(("rows", "judges"), [(0, "R"), (1, "RO")])
 def test_runtime_is_no_judge_of_a_kernel_without_elements(rows: int, judges: str) -> None:
     kernel = np.ones((1, 1, rows, 2), np.uint8)

@@ -390,9 +390,11 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
         lambda s: _gathers_nothing(s) or _gathers_outside(s),
     ),
     "GridSample": when(
-        "takes grids of another batch, and moves places outside where PyTorch and ONNX Runtime move each neighbor",
+        "takes grids of another batch, cuts the weights of integers off, and moves places outside where PyTorch and "
+        "ONNX Runtime move each neighbor",
         lambda s: (
-            s.may(lambda x, grid: x.shape[0] != grid.shape[0], 0, 1)
+            (s.attributes.get("mode") != b"nearest" and s.may(lambda x: x.dtype.kind in "iu", 0))
+            or s.may(lambda x, grid: x.shape[0] != grid.shape[0], 0, 1)
             or (s.attributes.get("mode") in (b"bicubic", b"cubic") and s.attributes.get("padding_mode") == b"border")
         ),
     ),
