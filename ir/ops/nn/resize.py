@@ -285,12 +285,14 @@ def resize_targets(
     at = normal_axes(axes, len(shape))
     before = [shape[axis] for axis in at]
     after = [size for size in resized_sizes(before, sizes, modes["policy"]) if isinstance(size, int)]
-    ratios = [*scales] if scales is not None else _ratios(before, sizes, modes["policy"])
+    ratios: list[float | Fraction] = [*scales] if scales is not None else _ratios(before, sizes, modes["policy"])
     return at, after, ratios
 
 
 def _ratios(before: Sequence[int], wanted: Sequence[int], policy: str) -> list[float | Fraction]:
-    ratios = [Fraction(target, size) if size else Fraction(1) for target, size in zip(wanted, before, strict=True)]
+    ratios: list[float | Fraction] = [
+        Fraction(target, size) if size else 1.0 for target, size in zip(wanted, before, strict=True)
+    ]
     if policy == "stretch" or not ratios:
         return ratios
     common = min(ratios) if policy == "not_larger" else max(ratios)
