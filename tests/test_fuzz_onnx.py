@@ -709,6 +709,17 @@ def test_places_of_doubles_are_those_of_floats(off: float, is_excused: bool) -> 
     assert is_rounding(case, case.calls[0], [expected], [expected + off]) is is_excused
 
 
+@pytest.mark.parametrize(("mode", "judges"), [("linear", ""), ("nearest", "R")])
+def test_reference_is_no_judge_of_integers_between_which_a_grid_lies(mode: str, judges: str) -> None:
+    text = f"""(int32[1,1,1,2] x, float[1,1,1,2] g) => (int32[?,?,?,?] y) {{
+      y = GridSample <mode = "{mode}", align_corners = 1> (x, g)
+    }}"""
+    x, grid = np.array([[[[3, 8]]]], np.int32), np.array([[[[0.5, 0]]]], np.float32)
+    case = _case(text, {"x": x, "g": grid}, 20)
+    assert set(peers_of(case).judges[0, 0]) == set(judges)
+    assert compared(case).kind == ("fine" if judges else "unjudged")
+
+
 @pytest.mark.parametrize(("rows", "judges"), [(0, "R"), (1, "RO")])
 def test_runtime_is_no_judge_of_a_kernel_without_elements(rows: int, judges: str) -> None:
     kernel = np.ones((1, 1, rows, 2), np.uint8)
@@ -798,6 +809,52 @@ def test_runtime_is_no_judge_of_places_beside_an_edge(mode: str, scale: float, j
     how = f'mode = "nearest", nearest_mode = "{mode}", coordinate_transformation_mode = "half_pixel"'
     text = f'(float[4] x) => (float[?] y) <float[1] s = {{{scale}}}> {{ y = Resize <{how}> (x, "", s) }}'
     assert "".join(sorted(peers_of(_case(text, {"x": _ones(4)}, 19)).judges_of(0, 0))) == judges
+
+
+@pytest.mark.parametrize(("axis", "judges"), [(1, "OR"), (-1, "")])
+def test_runtime_is_no_judge_of_policies_along_axes_that_are_counted_from_the_last(axis: int, judges: str) -> None:
+    text = f"""(float[1,4] x) => (float[?,?] y) <int64[1] s = {{8}}> {{
+      y = Resize <axes = [{axis}], keep_aspect_ratio_policy = "not_larger"> (x, "", "", s)
+    }}"""
+    assert "".join(sorted(peers_of(_case(text, {"x": _ones(1, 4)}, 19)).judges_of(0, 0))) == judges
+
+
+@pytest.mark.parametrize(("begin", "judges"), [(0.009714047, ""), (0.5, "R"), (-0.009714047, "R")])
+def test_reference_is_no_judge_of_a_region_that_it_leaves(begin: float, judges: str) -> None:
+    text = f"""(float[1,4] x, float[4] r) => (float[?,?] y) <float[2] s = {{1.5, 3}}> {{
+      y = Resize <mode = "linear", coordinate_transformation_mode = "tf_crop_and_resize"> (x, r, s)
+    }}"""
+    case = _case(text, {"x": _ones(1, 4), "r": np.array([0, begin, 1, 0], np.float32)}, 15)
+    assert "".join(sorted(peers_of(case).judges_of(0, 0))) == judges
+    assert compared(case).kind == ("fine" if judges else "unjudged")
+
+
+@pytest.mark.parametrize(("scale", "judges"), [(1 / 3, "O"), (0.5, "R"), (2 / 3, "OR")])
+def test_reference_is_no_judge_of_a_single_element_of_a_region(scale: float, judges: str) -> None:
+    text = f"""(float[3] x, float[2] r) => (float[?] y) <float[1] s = {{{scale:.9f}}}> {{
+      y = Resize <mode = "nearest", coordinate_transformation_mode = "tf_crop_and_resize"> (x, r, s)
+    }}"""
+    case = _case(text, {"x": np.arange(3, dtype=np.float32), "r": np.float32([0, 0.9])}, 19)
+    assert "".join(sorted(peers_of(case).judges_of(0, 0))) == judges
+    assert compared(case).kind == ("fine" if judges else "unjudged")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "judges"),
+    [
+        (7, 9, ""),  # the fifth place is 3, which f64 has for 3 - 4e-16
+        (7, 8, "OR"),
+        (6, 9, "OR"),
+        (5, 7, "R"),  # 2, also in f64
+    ],
+)
+def test_reference_is_no_judge_of_places_off_an_edge(before: int, after: int, judges: str) -> None:
+    text = f"""(float[{before}] x) => (float[?] y) <int64[1] s = {{{after}}}> {{
+      y = Resize <mode = "nearest", nearest_mode = "floor"> (x, "", "", s)
+    }}"""
+    case = _case(text, {"x": np.arange(before, dtype=np.float32)}, 19)
+    assert "".join(sorted(peers_of(case).judges_of(0, 0))) == judges
+    assert compared(case).kind == ("fine" if judges else "unjudged")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ that a call tells are looked at behind it: a session gives them with the sizes (
 
 import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 
 import numpy as np
 
@@ -63,7 +64,7 @@ def resize_fault(node: Node) -> str:
     return _rounded_length(node) or _uncropped(node) or _rounded_size(node) or _between_elements(node)
 
 
-def _scales(node: Node) -> Sequence[float] | None:
+def _scales(node: Node) -> Sequence[float | Fraction] | None:
     """The scale of each axis that places elements, NaN where only running tells it; None where the sizes are all."""
     attrs, shape = node.attrs, _shape(node, 0)
     if node.op is DYNAMIC_RESIZE:
@@ -99,7 +100,7 @@ def _uncropped(node: Node) -> str:
     return ""
 
 
-def _makes_whole(size: Dim, scale: float) -> bool:
+def _makes_whole(size: Dim, scale: float | Fraction) -> bool:
     return float(scale).is_integer() or (isinstance(size, int) and (size * float(scale)).is_integer())
 
 
@@ -164,22 +165,26 @@ def _between_elements(node: Node) -> str:
     return "" if is_right else ROUNDED
 
 
-def _is_right(node: Node, axis: int, given: float | None) -> bool:
+def _is_right(node: Node, axis: int, given: float | Fraction | None) -> bool:
     before, after = _shape(node, 0)[axis], node.outputs[0].tensor.dims[axis]
     if not isinstance(before, int) or not isinstance(after, int):
-        return _is_exact(given) if given is not None else _is_multiple(before, after) or _is_asymmetric(node)
+        if given is None:
+            return _is_multiple(before, after) or _is_asymmetric(node)
+        return _is_exact(given) and (not _is_symmetric(node) or float(given).is_integer())
     return _is_right_at(node, before, after, given)
 
 
-def _is_right_at(node: Node, before: int, after: int, given: float | None) -> bool:
+def _is_right_at(node: Node, before: int, after: int, given: float | Fraction | None) -> bool:
     if not before or not after:
         return True
-    scale = after / before if given is None else float(given)
-    if _is_exact(scale) or (given is not None and scale == 0):
+    scale = Fraction(after, before) if given is None else given
+    if scale == 0 or (_is_exact(scale) and (not _is_symmetric(node) or before * float(scale) == after)):
         return True
     at = positions(ResampledAxis(before, after, scale), node.attrs["coordinate_mode"])
     shift = 0.5 if node.attrs["nearest_mode"].startswith("round") else 0.0
     distance = np.abs(at - shift - np.round(at - shift))
+    if _is_symmetric(node):
+        return bool((distance > _F32_STEPS * (before + 2)).all())
     return bool(((distance > _F32_STEPS * (np.abs(at) + 2)) | ((at == 0) & (shift == 0))).all())
 
 
@@ -188,7 +193,12 @@ def _is_asymmetric(node: Node) -> bool:
     return bool(node.attrs["coordinate_mode"] == "asymmetric")
 
 
-def _is_exact(scale: float) -> bool:
+def _is_symmetric(node: Node) -> bool:
+    """Whether elements move by what rounding a size makes of it, which ONNX Runtime computes in f32."""
+    return bool(node.attrs["coordinate_mode"] == "half_pixel_symmetric")
+
+
+def _is_exact(scale: float | Fraction) -> bool:
     return (float(scale) * _EXACT_BITS).is_integer()
 
 

@@ -5,6 +5,7 @@ Within bodies that are not branches nothing is known of operands.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import ml_dtypes
@@ -19,6 +20,7 @@ RECURRENT = {"GRU", "LSTM", "RNN"}
 Known = Mapping[str, Value]
 CROP = b"tf_crop_and_resize"
 F32_STEP = 1e-6
+F64_STEP = 1e-14
 WIDE = "takes windows that stick out"
 NO_AXIS = "takes an axis of a scalar, which has none"
 
@@ -142,21 +144,51 @@ def looks_through_nan(seen: Seen, *places: int) -> bool:
     return seen.attributes.get("reduction") in (b"max", b"min") and any(seen.may(has_nan, place) for place in places)
 
 
-def resized_lengths(seen: Seen) -> list[tuple[int, float, int]]:
+def resized_lengths(seen: Seen) -> list[tuple[int, float | Fraction, int]]:
     """Of each axis of a Resize its size, what the scale makes of it, and the size that this is rounded to."""
     x, y, sizes = seen.content(0), seen.result(), seen.content(3)
     scales = seen.attributes.get("scales", seen.content(1 if seen.opset < 11 else 2))
     if x is None or y is None or (scales is None and sizes is None):
         return []
     axes = [axis % x.ndim for axis in seen.attributes.get("axes", range(x.ndim))]
+    lengths: list[float | Fraction]
     if sizes is None:
         lengths = [x.shape[axis] * float(scale) for axis, scale in zip(axes, scales, strict=True)]
     elif (policy := seen.attributes.get("keep_aspect_ratio_policy", b"stretch")) == b"stretch":
         lengths = [float(size) for size in sizes]
     else:
-        ratios = [size / max(x.shape[axis], 1) for axis, size in zip(axes, sizes, strict=True)]
+        ratios = [Fraction(int(size), max(x.shape[axis], 1)) for axis, size in zip(axes, sizes, strict=True)]
         lengths = [x.shape[axis] * (min if policy == b"not_larger" else max)(ratios) for axis in axes]
     return [(x.shape[axis], length, y.shape[axis]) for axis, length in zip(axes, lengths, strict=True)]
+
+
+def hangs_on_places(seen: Seen, step: float, is_exact: Callable[[bytes, float], bool]) -> bool:
+    """Whether a place is so close to where the nearest element changes that rounding has it on the edge, or beyond.
+
+    Of a place that is on the edge by the formulas in f64 when that `is_exact`, given the mode and the scale, it is not.
+    """
+    given = seen.attributes
+    mode = given.get("coordinate_transformation_mode", b"half_pixel" if seen.opset > 10 else b"asymmetric")
+    if given.get("mode", b"nearest") != b"nearest" or mode == CROP:
+        return False
+    lengths = resized_lengths(seen)
+    is_half = given.get("nearest_mode", b"round").startswith(b"round") and seen.opset > 10
+
+    def is_near(before: int, exact: float | Fraction, after: int) -> bool:
+        scale, outputs = float(exact / before), np.arange(after)
+        length = scale * before
+        if mode == b"asymmetric":
+            places = outputs / scale
+        elif mode == b"align_corners":
+            places = outputs * (before - 1) / (length - 1) if length != 1 else np.zeros(after)
+        else:
+            moved = before / 2 * (1 - after / length) if mode == b"half_pixel_symmetric" else 0
+            places = moved + (outputs + 0.5) / scale - 0.5
+        edges = np.rint(places - is_half / 2) + is_half / 2
+        apart = np.abs(places - edges)
+        return bool(((apart < step * np.maximum(places, before)) & ((apart > 0) | (not is_exact(mode, scale)))).any())
+
+    return not lengths or any(is_near(*each) for each in lengths if each[0] != each[1] and each[0] > 0)
 
 
 def has_nan(x: Any) -> bool:

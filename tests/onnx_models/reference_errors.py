@@ -8,12 +8,15 @@ import numpy as np
 import onnx
 
 from tests.onnx_models.operands import (
+    CROP,
     F32_STEP,
+    F64_STEP,
     NO_AXIS,
     RECURRENT,
     WIDE,
     Known,
     Seen,
+    hangs_on_places,
     has_larger_scale,
     has_other_channels,
     has_other_labels,
@@ -230,9 +233,31 @@ def _begins_before(seen: Seen) -> bool:
     return seen.may(lambda x, starts, steps: holds(x, starts, range(len(starts)), steps), 0, 1, 4)
 
 
-def _has_single_element(seen: Seen) -> bool:
-    lengths = resized_lengths(seen)
-    return not lengths or any(abs(length - 1) < F32_STEP for _, length, _ in lengths)
+def _misplaces_a_single_element(seen: Seen) -> bool:
+    """Whether one element is to be at 0, or in the middle of a region by a scale that f32 rounds."""
+    mode = seen.attributes.get("coordinate_transformation_mode")
+    if mode not in (b"pytorch_half_pixel", CROP):
+        return False
+    lengths = [length for _, length, _ in resized_lengths(seen)]
+    return not lengths or any(abs(each - 1) < F32_STEP and (mode != CROP or each != 1) for each in lengths)
+
+
+def _leaves_its_region(seen: Seen) -> bool:
+    """Whether a place comes out beyond an edge of the input that a region ends at, as its width is rounded."""
+    region, lengths = seen.content(1), resized_lengths(seen)
+    if seen.attributes.get("coordinate_transformation_mode") != CROP or region is None:
+        return False
+
+    def leaves(before: int, length: float, after: int, begin: Any, end: Any) -> bool:
+        steps, last, outputs = float(length) - 1, before - 1, np.arange(after, dtype=np.float64)
+        if steps == 0:
+            return False
+        exact = ((steps - outputs) * float(begin) + outputs * float(end)) * last / steps
+        places = outputs * (end - begin) * last / steps + begin * last
+        return bool((((places < 0) | (places > last)) != ((exact < 0) | (exact > last))).any())
+
+    ends = region[len(lengths) :]
+    return any(leaves(*each, *edges) for each, *edges in zip(lengths, region, ends, strict=False) if each[0])
 
 
 _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
@@ -343,9 +368,11 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
         ),
     ),
     "Resize": when(
-        "takes -0.5 for the place of a single element, which is 0",
+        "takes -0.5 for the place of a single element, which is 0, and rounds the places of others off an edge",
         lambda s: (
-            s.attributes.get("coordinate_transformation_mode") == b"pytorch_half_pixel" and _has_single_element(s)
+            _misplaces_a_single_element(s)
+            or _leaves_its_region(s)
+            or hangs_on_places(s, F64_STEP, lambda _mode, _scale: True)
         ),
     ),
     "Scan": when("ends with the shortest of what it scans, which is to be of one length", _scans_other_lengths),
@@ -385,9 +412,11 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
         lambda s: _gathers_nothing(s) or _gathers_outside(s),
     ),
     "GridSample": when(
-        "takes grids of another batch, and moves places outside where PyTorch and ONNX Runtime move each neighbor",
+        "takes grids of another batch, cuts the weights of integers off, and moves places outside where PyTorch and "
+        "ONNX Runtime move each neighbor",
         lambda s: (
-            s.may(lambda x, grid: x.shape[0] != grid.shape[0], 0, 1)
+            (s.attributes.get("mode") != b"nearest" and s.may(lambda x: x.dtype.kind in "iu", 0))
+            or s.may(lambda x, grid: x.shape[0] != grid.shape[0], 0, 1)
             or (s.attributes.get("mode") in (b"bicubic", b"cubic") and s.attributes.get("padding_mode") == b"border")
         ),
     ),

@@ -15,6 +15,7 @@ from tests.onnx_models.operands import (
     Known,
     Seen,
     exceeds,
+    hangs_on_places,
     has_larger_scale,
     has_nan,
     has_other_channels,
@@ -119,31 +120,10 @@ def _goes_by_size(seen: Seen) -> bool:
 
 
 def _rounds_places(seen: Seen) -> bool:
-    """Whether a place is so close to where the nearest element changes that f32 has it on the edge, or beyond."""
-    given = seen.attributes
-    mode = given.get("coordinate_transformation_mode", b"half_pixel" if seen.opset > 10 else b"asymmetric")
-    if given.get("mode", b"nearest") != b"nearest" or mode == CROP:
-        return False
-    lengths, is_half = (
-        resized_lengths(seen),
-        given.get("nearest_mode", b"round").startswith(b"round") and seen.opset > 10,
-    )
+    def is_exact(mode: bytes, scale: float) -> bool:
+        return float(np.float32(scale)) == scale and mode in (b"asymmetric", b"half_pixel", b"pytorch_half_pixel")
 
-    def is_near(before: int, length: float, after: int) -> bool:
-        scale, outputs = length / before, np.arange(after)
-        if mode == b"asymmetric":
-            places = outputs / scale
-        elif mode == b"align_corners":
-            places = outputs * (before - 1) / (length - 1) if length != 1 else np.zeros(after)
-        else:
-            moved = before / 2 * (1 - after / length) if mode == b"half_pixel_symmetric" else 0
-            places = moved + (outputs + 0.5) / scale - 0.5
-        edges = np.rint(places - is_half / 2) + is_half / 2
-        is_exact = float(np.float32(scale)) == scale and mode in (b"asymmetric", b"half_pixel", b"pytorch_half_pixel")
-        apart = np.abs(places - edges)
-        return bool(((apart < F32_STEP * np.maximum(places, 1)) & ((apart > 0) | (not is_exact))).any())
-
-    return not lengths or any(is_near(*each) for each in lengths if each[0] != each[2] and each[0] > 0)
+    return hangs_on_places(seen, F32_STEP, is_exact)
 
 
 def _crops_what_stays(seen: Seen) -> bool:
@@ -155,6 +135,11 @@ def _crops_what_stays(seen: Seen) -> bool:
         return True
     regions = zip(lengths, roi, roi[len(lengths) :], strict=False)
     return any(before == after and (begin, end) != (0, 1) for (before, _, after), begin, end in regions)
+
+
+def _passes_over_axes(seen: Seen) -> bool:
+    policy = seen.attributes.get("keep_aspect_ratio_policy", b"stretch")
+    return policy != b"stretch" and seen.has(3) and min(seen.attributes.get("axes", ()), default=0) < 0
 
 
 def _runtime(seen: Seen) -> str:
@@ -323,8 +308,9 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
         lambda s: s.attributes.get("auto_pad", b"").startswith(b"SAME") or _is_wider(s),
     ),
     "Resize": when(
-        "goes by the rounded size, places elements in f32, and passes over the region along an axis whose size stays",
-        lambda s: _goes_by_size(s) or _rounds_places(s) or _crops_what_stays(s),
+        "goes by the rounded size, places elements in f32, passes over the region along an axis whose size stays, and "
+        "over axes that an aspect policy has counted from the last",
+        lambda s: _goes_by_size(s) or _rounds_places(s) or _crops_what_stays(s) or _passes_over_axes(s),
     ),
     "Upsample": when(
         "places elements in f32, and passes over a scale that leaves a size as it is",

@@ -6,6 +6,7 @@ index alone.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -110,38 +111,47 @@ class ResampledAxis:
 
     before: int
     after: int
-    scale: float
+    scale: float | Fraction
     start: float = 0.0
     end: float = 1.0
 
     @property
+    def ratio(self) -> tuple[float, float]:
+        """Two numbers whose quotient is the scale, whole ones where sizes make it: no rounding of it moves elements."""
+        if isinstance(self.scale, Fraction):
+            return float(self.scale.numerator), float(self.scale.denominator)
+        return (self.after, self.before) if self.scale == self.after / self.before else (self.scale, 1.0)
+
+    @property
     def length(self) -> float:
-        """The output length before it was rounded down: that of a scale made of sizes is the size, exactly."""
-        return float(self.after) if self.scale == self.after / self.before else self.scale * self.before
+        """The output length before it was rounded: that of a scale made of sizes is the size, exactly."""
+        by, of = self.ratio
+        return by * self.before / of
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the length is 1, but for the rounding of a scale to f32: 3 times 0.333333343 is 1, too."""
+        return bool(np.float32(self.length) == 1)
 
 
 def positions(axis: ResampledAxis, mode: str) -> Array:
-    """Where each output element lies in the input, in elements."""
+    """Where each output element lies in the input, in elements; on one, or between two, exactly where it lies there."""
     index = np.arange(axis.after, dtype=np.float64)
-    last = axis.before - 1
+    last, (by, of) = axis.before - 1, axis.ratio
     if mode == "align_corners":
-        return index * last / (axis.length - 1) if axis.length != 1 else np.zeros_like(index)
-    is_of_sizes = axis.length == axis.after  # then a position is a quotient of whole numbers, rounded once
+        return index * (last * of) / (axis.before * by - of) if not axis.is_single else np.zeros_like(index)
     if mode == "asymmetric":
-        return index * axis.before / axis.after if is_of_sizes else index / axis.scale
+        return index * of / by
     if mode == _CROP:
-        if axis.length == 1:
+        if axis.is_single:
             return np.full_like(index, (axis.start + axis.end) * last / 2)
         # both ends of the region are met exactly: one that is an edge of the input is not outside of it
         return ((axis.length - 1 - index) * axis.start + index * axis.end) * last / (axis.length - 1)
-    if mode == "pytorch_half_pixel" and axis.length == 1:
+    if mode == "pytorch_half_pixel" and axis.is_single:
         return np.zeros_like(index)
-    if is_of_sizes:
-        return ((2 * index + 1) * axis.before - axis.after) / (2 * axis.after)
-    centered = (index + 0.5) / axis.scale - 0.5
-    if mode == "half_pixel_symmetric":
-        centered += axis.before / 2 * (1 - axis.after / axis.length)
-    return centered
+    if mode == "half_pixel_symmetric":  # the middle of the output lies on that of the input
+        return (2 * index + 1 - axis.after) * of / (2 * by) + last / 2
+    return (2 * index + 1) * of / (2 * by) - 0.5
 
 
 def _nearest(position: Array, mode: str) -> Array:
@@ -187,7 +197,7 @@ def _samples(position: Array, how: ResampledAxis, modes: Mapping[str, Any]) -> t
     if modes["mode"] == "nearest":
         index = _nearest(position, modes["nearest_mode"]).astype(np.int64)[:, None]
         return index, np.ones(index.shape)
-    indices, weights = _taps(position, how.scale, modes["mode"], modes["cubic_coefficient"], modes["antialias"])
+    indices, weights = _taps(position, float(how.scale), modes["mode"], modes["cubic_coefficient"], modes["antialias"])
     if modes["exclude_outside"]:
         weights = np.where((indices >= 0) & (indices < how.before), weights, 0.0)
         total = weights.sum(axis=1, keepdims=True)
@@ -214,7 +224,7 @@ def _extrapolated(x: Array, axis: int, position: Array, how: ResampledAxis, mode
         return x
     index: list[Any] = [slice(None)] * x.ndim
     index[axis] = is_outside
-    x[tuple(index)] = modes["extrapolation_value"]
+    x[tuple(index)] = as_elements(np.array(modes["extrapolation_value"]), x.dtype)
     return x
 
 
@@ -270,17 +280,19 @@ def resize_targets(
     sizes: Sequence[int],
     scales: Sequence[float] | None,
     modes: Mapping[str, Any],
-) -> tuple[tuple[int, ...], list[int], list[float]]:
-    """The axes that are resized, their sizes afterwards, and the scales that place the samples."""
+) -> tuple[tuple[int, ...], list[int], list[float | Fraction]]:
+    """The axes that are resized, their sizes afterwards, and the scales that place the samples, exact if of sizes."""
     at = normal_axes(axes, len(shape))
     before = [shape[axis] for axis in at]
     after = [size for size in resized_sizes(before, sizes, modes["policy"]) if isinstance(size, int)]
-    ratios = list(scales) if scales is not None else _ratios(before, sizes, modes["policy"])
+    ratios: list[float | Fraction] = [*scales] if scales is not None else _ratios(before, sizes, modes["policy"])
     return at, after, ratios
 
 
-def _ratios(before: Sequence[int], wanted: Sequence[int], policy: str) -> list[float]:
-    ratios = [target / size if size else 1.0 for target, size in zip(wanted, before, strict=True)]
+def _ratios(before: Sequence[int], wanted: Sequence[int], policy: str) -> list[float | Fraction]:
+    ratios: list[float | Fraction] = [
+        Fraction(target, size) if size else 1.0 for target, size in zip(wanted, before, strict=True)
+    ]
     if policy == "stretch" or not ratios:
         return ratios
     common = min(ratios) if policy == "not_larger" else max(ratios)
@@ -292,7 +304,7 @@ def _resize_axes(
     roi: Array | None,
     axes: Sequence[int],
     sizes: Sequence[int],
-    scales: Sequence[float],
+    scales: Sequence[float | Fraction],
     modes: dict[str, Any],
 ) -> Array:
     shape = list(x.shape)
@@ -321,7 +333,7 @@ def _resize_axes(
         return resample(part, {**modes, "extrapolation_value": 0.0})
 
     wide = x if is_nearest or not hows else _resampled_dtype(x)
-    return _as_elements(by_component(resample, wide, imaginary), x.dtype)
+    return as_elements(by_component(resample, wide, imaginary), x.dtype)
 
 
 def element_range(dtype: np.dtype[Any]) -> tuple[float, float]:
@@ -331,8 +343,8 @@ def element_range(dtype: np.dtype[Any]) -> tuple[float, float]:
     return float(limits.min), greatest if int(greatest) <= limits.max else float(np.nextafter(greatest, 0.0))
 
 
-def _as_elements(x: Array, dtype: np.dtype[Any]) -> Array:
-    """Resampled elements as their own type: integers are cut off, and cubic ones that overshoot are held in range."""
+def as_elements(x: Array, dtype: np.dtype[Any]) -> Array:
+    """Resampled elements as their own type: integers are cut off, and those that it does not hold are held in range."""
     if dtype.kind in "iu" and x.dtype.kind == "f":
         least, greatest = element_range(dtype)
         x = np.fmin(np.fmax(x, least), greatest)

@@ -11,7 +11,7 @@ from capgraph.executors.ort.resizes import resize_fault
 from capgraph.ir.builder import Builder
 from capgraph.ir.graph import Graph, Node
 from capgraph.ir.text.parser import parse
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -39,6 +39,8 @@ def model(before: int, after: int, scale: float | None, **attrs: str) -> onnx.Mo
     coordinates=st.sampled_from(COORDINATES),
     nearest=st.sampled_from(NEAREST),
 )
+@example(11, 1, 0.5, "nearest", "half_pixel_symmetric", "floor")
+@example(7, 1, 0.5, "nearest", "half_pixel_symmetric", "ceil")
 def test_numbers_are_those_of_the_standard(before, after, scale, mode, coordinates, nearest):
     if scale is not None and int(np.float32(before) * np.float32(scale)) < 1:
         return

@@ -1,6 +1,7 @@
 """Resampling against onnx's reference evaluator and ONNX Runtime."""
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -18,6 +19,12 @@ from tests.ir.ops.onnx_oracle import Array, assert_close, random, reference, run
 
 COORDINATES = ["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"]
 NEAREST = ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
+ROUNDED: dict[str, Callable[[Fraction], int]] = {
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "round_prefer_floor": lambda at: math.ceil(at - Fraction(1, 2)),
+    "round_prefer_ceil": lambda at: math.floor(at + Fraction(1, 2)),
+}
 
 
 def onnx_attrs(axes: list[int], modes: dict[str, Any]) -> dict[str, Any]:
@@ -44,6 +51,15 @@ def test_integers_that_overshoot_stay_in_range(dtype: type[np.integer[Any]]) -> 
     assert wide.max() > limits.max
     assert np.all(found[wide <= limits.min] == limits.min)
     assert np.all(found[wide >= limits.max] >= limits.max - limits.max // 2**53)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize(("value", "fill"), [(-1.5, 0), (300.0, 255), (7.9, 7), (math.nan, 0)])
+def test_an_extrapolation_value_that_no_element_holds_is_held_in_range(mode: str, value: float, fill: int) -> None:
+    modes = {"mode": mode, "coordinate_mode": "tf_crop_and_resize", "extrapolation_value": value}
+    region = np.array([-0.5, 1.5], np.float32)
+    (found,) = run("resize", np.array([1, 2, 3], np.uint8), region, axes=(0,), sizes=(3,), **modes)
+    assert found.tolist() == [fill, 2, fill]
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
@@ -124,6 +140,19 @@ def test_the_size_of_one_element_is_exact(before: int) -> None:
     assert run("resize", x, None, axes=[0], sizes=[1], mode="linear", coordinate_mode="pytorch_half_pixel")[0] == 0
 
 
+@pytest.mark.parametrize("before", [3, 7, 15])
+@pytest.mark.parametrize(("coordinates", "part"), [("pytorch_half_pixel", 0), ("tf_crop_and_resize", 0.5)])
+def test_one_element_is_made_by_a_scale_that_f32_rounds(before: int, coordinates: str, part: float) -> None:
+    x, scales = np.arange(before, dtype=np.float32), np.float32([1 / before])
+    region = np.array([0, 1], np.float32) if coordinates == "tf_crop_and_resize" else None
+    modes = {"axes": [0], "mode": "nearest", "coordinate_mode": coordinates}
+    wanted = [part * (before - 1)]
+    assert run("resize", x, region, sizes=[1], scales=scales.tolist(), **modes)[0].tolist() == wanted
+    roi = (np.zeros(0, np.float32) if region is None else region,)
+    attrs = {"mode": "nearest", "coordinate_transformation_mode": coordinates}
+    assert runtime("Resize", x, *roi, scales, opset=19, **attrs)[0].tolist() == wanted
+
+
 @given(
     before=st.integers(1, 40),
     after=st.integers(1, 40),
@@ -138,14 +167,59 @@ def test_the_nearest_element_is_that_of_the_exact_position(
     modes = {"mode": "nearest", "coordinate_mode": coordinates, "nearest_mode": nearest}
     half = 0 if coordinates == "asymmetric" else Fraction(1, 2)
     exact = [(index + half) * Fraction(before, after) - half for index in range(after)]
-    rounded = {
-        "floor": math.floor,
-        "ceil": math.ceil,
-        "round_prefer_floor": lambda at: math.ceil(at - Fraction(1, 2)),
-        "round_prefer_ceil": lambda at: math.floor(at + Fraction(1, 2)),
-    }[nearest]
     found = run("resize", x, None, axes=[0], sizes=[after], **modes)[0]
-    assert found.tolist() == [min(max(rounded(at), 0), before - 1) for at in exact]
+    assert found.tolist() == [min(max(ROUNDED[nearest](at), 0), before - 1) for at in exact]
+
+
+@given(
+    shape=st.tuples(st.integers(1, 20), st.integers(1, 9)),
+    sizes=st.tuples(st.integers(1, 20), st.integers(1, 9)),
+    policy=st.sampled_from(["not_larger", "not_smaller"]),
+    coordinates=st.sampled_from(COORDINATES),
+    nearest=st.sampled_from(NEAREST),
+)
+@example((4, 3), (2, 3), "not_larger", "half_pixel_symmetric", "ceil")
+@example((9, 5), (1, 7), "not_smaller", "half_pixel", "ceil")
+@example((6, 9), (6, 4), "not_larger", "align_corners", "floor")
+def test_the_nearest_element_is_that_of_the_exact_position_under_a_policy(
+    shape: tuple[int, int], sizes: tuple[int, int], policy: str, coordinates: str, nearest: str
+) -> None:
+    x = np.arange(shape[0], dtype=np.float32)[:, None] * np.ones(shape[1], np.float32)
+    modes = {"mode": "nearest", "coordinate_mode": coordinates, "nearest_mode": nearest}
+    ratios = [Fraction(after, before) for before, after in zip(shape, sizes, strict=True)]
+    scale = min(ratios) if policy == "not_larger" else max(ratios)
+    exact = exact_positions(shape[0], scale, math.floor(shape[0] * scale + Fraction(1, 2)), coordinates)
+    found = run("resize", x, None, axes=[0, 1], sizes=list(sizes), policy=policy, **modes)[0][:, :1]
+    assert found.ravel().tolist() == [min(max(ROUNDED[nearest](at), 0), shape[0] - 1) for at in exact][: found.size]
+
+
+@given(
+    before=st.integers(1, 40),
+    scale=st.sampled_from([0.25, 0.5, 0.75, 1.25, 1.5, 2.5]),
+    coordinates=st.sampled_from(COORDINATES),
+    nearest=st.sampled_from(NEAREST),
+)
+@example(3, 1.5, "half_pixel_symmetric", "ceil")
+@example(11, 0.5, "half_pixel_symmetric", "floor")
+def test_the_nearest_element_is_that_of_the_exact_position_by_a_scale(
+    before: int, scale: float, coordinates: str, nearest: str
+) -> None:
+    x, after = np.arange(before, dtype=np.float32), int(before * scale)
+    modes = {"mode": "nearest", "coordinate_mode": coordinates, "nearest_mode": nearest}
+    exact = exact_positions(before, Fraction(scale), after, coordinates)
+    found = run("resize", x, None, axes=[0], sizes=[after], scales=[scale], **modes)[0]
+    assert found.tolist() == [min(max(ROUNDED[nearest](at), 0), before - 1) for at in exact]
+
+
+def exact_positions(before: int, scale: Fraction, after: int, coordinates: str) -> list[Fraction]:
+    """Where the output elements of an axis lie, by the text of the operator."""
+    half, length = Fraction(1, 2), before * scale
+    if coordinates == "align_corners" or (coordinates == "pytorch_half_pixel" and length == 1):
+        return [Fraction(index * (before - 1)) / (length - 1) if length != 1 else Fraction(0) for index in range(after)]
+    if coordinates == "asymmetric":
+        return [index / scale for index in range(after)]
+    moved = Fraction(before, 2) * (1 - after / length) if coordinates == "half_pixel_symmetric" else 0
+    return [moved + (index + half) / scale - half for index in range(after)]
 
 
 @given(start=st.floats(0, 0.875, width=32), before=st.integers(2, 64), after=st.integers(2, 128))

@@ -6,12 +6,13 @@ The tables are those of `ir/ops/nn/resize.py`, in f64 with its arithmetic, in sc
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from .....ir.constant import Array, Constant
-from .....ir.ops.nn.resize import ResampledAxis, resize_targets
+from .....ir.ops.nn.resize import ResampledAxis, as_elements, resize_targets
 from .....ir.types import DType
 from ...kernel_ir.kernels import Parameter, per_position, read
 from ...kernel_ir.launch import BufferPlace, KernelLaunch, Task
@@ -31,7 +32,7 @@ class Axis:
     axis: int
     before: int
     after: int
-    scale: float
+    scale: float | Fraction
     taps: int
     indices: Parameter
     weights: Parameter
@@ -83,7 +84,7 @@ def extrapolation_bits(value: float, dtype: DType) -> str:
 
 def _cast(value: float, dtype: DType) -> Array:
     with np.errstate(all="ignore"):
-        return np.array(value).astype(dtype.numpy)
+        return as_elements(np.array(value), dtype.numpy)
 
 
 def tables(task: Task, roi: Layout, axes: Sequence[Axis], wide: DType) -> list[KernelLaunch]:
@@ -91,21 +92,21 @@ def tables(task: Task, roi: Layout, axes: Sequence[Axis], wide: DType) -> list[K
     return [_table(task.node.attrs, roi, each, order, len(axes), wide) for order, each in enumerate(axes)]
 
 
-def _first(scale: float, attrs: Mapping[str, Any]) -> int:
+def _first(scale: float | Fraction, attrs: Mapping[str, Any]) -> int:
     """The first tap, counted from the element before a position."""
     return math.floor(-(1 if attrs["mode"] == "linear" else 2) / _stretch(scale, attrs)) + 1
 
 
-def _stretch(scale: float, attrs: Mapping[str, Any]) -> float:
-    return min(scale, 1.0) if attrs["antialias"] else 1.0
+def _stretch(scale: float | Fraction, attrs: Mapping[str, Any]) -> float:
+    return min(float(scale), 1.0) if attrs["antialias"] else 1.0
 
 
 def _table(attrs: Mapping[str, Any], roi: Layout, axis: Axis, order: int, count: int, wide: DType) -> KernelLaunch:
-    c, last, length = computed(wide), float(axis.before - 1), ResampledAxis(axis.before, axis.after, axis.scale).length
+    c, last, how = computed(wide), float(axis.before - 1), ResampledAxis(axis.before, axis.after, axis.scale)
     step = roi.strides[0]
     lines = [
         f"const double start = get(roi[{order * step}]), end = get(roi[{(count + order) * step}]);",
-        *_position_lines(last, length),
+        *_position_lines(last, how),
         f"outside[p] = position < 0 || position > {number(last, 'double')};",
         f"const auto held = [](double i) {{ return (int)(i < 0 ? 0 : i > {number(last, 'double')}",
         f"? {number(last, 'double')} : i == i ? i : 0); }};",
@@ -127,12 +128,12 @@ _NEAREST = {"floor": "floor(position)", "ceil": "ceil(position)", "round_prefer_
 _ROUNDED_UP = "floor(position + 0.5)"
 
 
-def _position_lines(last: float, length: float) -> list[str]:
+def _position_lines(last: float, how: ResampledAxis) -> list[str]:
     """Products are rounded before they are added, as NumPy does: where a position ends up decides what is outside."""
     far = number(last, "double")
-    if length == 1:
+    if how.is_single:
         return [f"const double position = (start + end) * {far} / 2;"]
-    whole = number(length - 1, "double")
+    whole = number(how.length - 1, "double")
     between = f"__dadd_rn(__dmul_rn({whole} - p, start), __dmul_rn((double)p, end))"
     return [f"const double position = __dmul_rn({between}, {far}) / {whole};"]
 
