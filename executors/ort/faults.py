@@ -82,7 +82,8 @@ def dims_to_watch(graph: Graph) -> dict[Dim, Node]:
 def wrong_optimizers(graph: Graph) -> tuple[str, ...]:
     """ONNX Runtime's own optimizers that change what `graph` means.
 
-    DivMulFusion makes z/x of (1/x)z, also of integers, where 1/x is rounded first: 1/3 times 9 is 0, and 9/3 is 3.
+    DivMulFusion makes z/x of (1/x)z, also of integers, where 1/x is rounded first: 1/3 times 9 is 0, and 9/3 is 3;
+    and where 1 has more axes than x and z, which the result then lacks.
     MatmulTransposeFusion hands the kernel of a matmul a transposed matrix and a vector, and it reads the matrix as it
     lies. Pad_Fusion leaves padding by 0 to a MaxPool, which pads by the lowest number. NoopElimination
     takes -0.0 + 0 for -0.0, which a node that reads bits sees. ExpandElimination drops an expand to a size of 0.
@@ -96,13 +97,19 @@ def _is_by_vector(node: Node) -> bool:
     return node.op is MATMUL and len(_shape(node.operands[1].type)) < _MATRIX
 
 
+def _adds_axes(node: Node) -> bool:
+    """Whether the first operand has more axes than the second."""
+    first, second = (_shape(value.type) for value in node.operands)
+    return len(first) > len(second)
+
+
 def _pools_padding(node: Node) -> bool:
     producer = node.operands[0].producer if node.op is MAX_POOL else None
     return producer is not None and producer.op in (DYNAMIC_PAD, PAD)
 
 
 _CHANGED: dict[str, Callable[[Node], bool]] = {
-    "DivMulFusion": lambda node: node.op is DIV and node.outputs[0].tensor.dtype in _INTEGERS,
+    "DivMulFusion": lambda node: node.op is DIV and (node.outputs[0].tensor.dtype in _INTEGERS or _adds_axes(node)),
     "ExpandElimination": lambda node: node.op is EXPAND and 0 in node.output.shape,
     "MatmulTransposeFusion": _is_by_vector,
     "Pad_Fusion": _pools_padding,

@@ -1,6 +1,6 @@
 """Elementwise arithmetic. `Sum` and `Mean` are additions; `Clip` has its bounds as attributes before opset 11."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 import numpy as np
@@ -156,6 +156,7 @@ def _export_extremum(operator: str) -> Callable[[ExportContext, Node], None]:
         """Min or Max; of i64, for runtimes, the choice that it is."""
         chosen, *others = node.operands
         if not others or not _is_compared_by_halves(ctx, node):
+            _require_broadcasts(ctx, operator, node.operands)
             ctx.emit(operator, node.inputs, node.outputs)
             return
         found: Operand = chosen
@@ -166,6 +167,11 @@ def _export_extremum(operator: str) -> Callable[[ExportContext, Node], None]:
             found = results[0]
 
     return rule
+
+
+def _require_broadcasts(ctx: ExportContext, operator: str, operands: Sequence[Value]) -> None:
+    if len({each.tensor.shape for each in operands}) > 1:
+        ctx.require_opset(8, f"{operator} of different shapes")
 
 
 def _clip_by_choices(ctx: ExportContext, node: Node) -> None:
@@ -205,6 +211,7 @@ def export_clip(ctx: ExportContext, node: Node) -> None:
         )
         ctx.emit("Clip", (x,), node.outputs, min=low, max=high)
         return
+    _require_broadcasts(ctx, "Max or Min", node.operands)
     below, above = bounds
     raised = x if below is None else ctx.emit_value("Max", (x, below))
     ctx.emit("Identity" if above is None else "Min", (raised, above), node.outputs)

@@ -126,6 +126,15 @@ def test_optimizers_that_are_wrong(dtype: str, names: tuple[str, ...]) -> None:
     assert wrong_optimizers(graph) == names
 
 
+def test_a_reciprocal_keeps_the_axes_of_its_dividend() -> None:
+    text = RECIPROCAL.replace("%d: i64[4]", "%d: i64[1, 4]").replace("%y: i64[4]", "%y: i64[1, 4]")
+    graph = parse(
+        text.replace("%one: i64[]", "%one: i64[1, 1]").replace("i64[]: 1", "i64[1, 1]: [1.0]").replace("i64", "f32")
+    )
+    with capgraph.optimize(graph, executor="ort", level=0) as program:
+        assert program.run(dict.fromkeys("xz", np.ones(4, np.float32)))["y"].shape == (1, 4)
+
+
 def test_optimizers_are_wrong_in_regions_too() -> None:
     assert wrong_optimizers(parse(BRANCHES)) == ("DivMulFusion",)
 

@@ -6,6 +6,7 @@ import pytest
 from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.ops.arithmetic import EXPORTS, IMPORTS
+from capgraph.ir.errors import UnsupportedError
 from capgraph.ir.graph import Graph
 from capgraph.ir.ops import native
 from capgraph.ir.ops.arithmetic import OPS
@@ -84,6 +85,20 @@ def test_mod_with_the_sign_of_the_divisor(dtype, opset):
     exported = export_model(graph, dialect=Dialect.STANDARD, opset=opset)
     assert_same(reference(exported, feeds_of(a, b))[0], wanted)
     assert_same(evaluated(imported(exported), feeds_of(a, b))[0], wanted)
+
+
+@pytest.mark.parametrize(("op", "count"), [("max", 2), ("min", 3), ("clip", 3)])
+def test_extrema_broadcast_from_opset_8_on(op, count):
+    graph = Graph()
+    shapes = [(2, 3), (), ()][:count]
+    values = [graph.add_input(f"x{i}", TensorType(DType.F32, shape)) for i, shape in enumerate(shapes)]
+    graph.set_outputs([graph.append(native(op), values).output])
+    with pytest.raises(UnsupportedError, match="different shapes") as caught:
+        export_model(graph, dialect=Dialect.STANDARD, opset=7)
+    assert caught.value.remedy == "opset=8"
+    inputs = feeds_of(*(random(i, *shape) for i, shape in enumerate(shapes)))
+    exported = export_model(graph, dialect=Dialect.STANDARD, opset=8)
+    assert_same(reference(exported, inputs)[0], evaluated(graph, inputs)[0])
 
 
 def test_rsqrt_goes_out_in_two_steps():
