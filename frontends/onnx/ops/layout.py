@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ....ir.analysis import constraints
-from ....ir.dims import Dim, SymDim, Truth, compare, dim_max, dim_min, lower_bound, product, symbols, upper_bound
+from ....ir.dims import Dim, SymDim, Truth, compare, dim_max, dim_min, lower_bound, product, upper_bound
 from ....ir.dims.constraints import assume_different
 from ....ir.errors import ShapeError
 from ....ir.graph import Node, Value
@@ -209,23 +209,30 @@ def export_reshape(ctx: ExportContext, node: Node) -> None:
         return
     if ctx.opset < 14 and any(isinstance(dim, int) and dim == 0 for dim in shape):
         ctx.require_opset(14, "Reshape to a size of 0")
+    sizes: tuple[Dim, ...] = tuple(shape)
     if is_exact := ctx.opset >= 14 or None:
-        sizes = tuple(shape)
+        x_name: Value | str = x
     elif axes := _inserted(shape, x.shape, may_be_open=True):
         _emit_with_axes(ctx, "Squeeze", node, axes)
         return
     else:  # a computed size of 0 takes the operand's in its place
-        sizes = _with_one_open(x.shape, shape)
-    ctx.emit("Reshape", [x, ctx.dims_tensor(sizes, x, *_before(x))], node.outputs, allowzero=is_exact)
+        x_name, sizes = _with_zeros_in_place(ctx, x, sizes)
+    ctx.emit("Reshape", [x_name, ctx.dims_tensor(sizes, x, *_before(x))], node.outputs, allowzero=is_exact)
 
 
-def _with_one_open(operand: Sequence[Dim], shape: Sequence[Dim]) -> tuple[Dim, ...]:
-    """`shape` with the size that is most likely what the others leave as -1, unless others may be 0 beside it."""
+def _with_zeros_in_place(ctx: ExportContext, x: Value, shape: tuple[Dim, ...]) -> tuple[Value | str, tuple[Dim, ...]]:
+    """What to reshape, and to which sizes: a single one that may be 0 is left open, of several each finds its 0 there.
+
+    `[N, 1, 1]` is repeated to `[N, 0, 1]` where the second size is 0, as N is then: it has no elements to lose.
+    """
     computed = [axis for axis, dim in enumerate(shape) if isinstance(dim, SymDim) and (lower_bound(dim) or 0) < 1]
-    if not computed or any(axis < len(operand) and operand[axis] == shape[axis] for axis in computed):
-        return tuple(shape)
-    left = max(computed, key=lambda axis: (len(symbols(shape[axis])), axis))  # a quotient has those of its divisors
-    return (*shape[:left], -1, *shape[left + 1 :])
+    if len(computed) == 1:
+        return x, (*shape[: computed[0]], -1, *shape[computed[0] + 1 :])
+    if all(axis < x.tensor.rank and x.shape[axis] == shape[axis] for axis in computed):
+        return x, shape
+    column = ctx.emit_value("Reshape", [x, ctx.ints([-1, *(1 for _ in shape[1:])])])
+    is_something = ctx.emit_value("Cast", [ctx.dims_tensor((1, *shape[1:]), x, *_before(x))], to=DType.BOOL)
+    return ctx.emit_value("Tile", [column, ctx.emit_value("Cast", [is_something], to=DType.I64)]), shape
 
 
 def _is_written_without_sizes(ctx: ExportContext, node: Node) -> bool:

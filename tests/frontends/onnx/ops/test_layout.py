@@ -10,7 +10,7 @@ from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.builder import Builder
-from capgraph.ir.dims import symbol
+from capgraph.ir.dims import evaluate, symbol
 from capgraph.ir.errors import CapgraphError
 from capgraph.ir.text.parser import parse
 from capgraph.ir.types import DType, TensorType
@@ -261,6 +261,24 @@ def test_what_other_sizes_leave_may_be_nothing(opset: int, rows: int, order: str
     assert written.opset_import[0].version == opset
     feeds = {"x": np.ones((3, rows, 4), np.float32), "y": np.ones(2, np.float32)}
     compare(runtime_of(written, feeds), evaluated(graph, feeds))
+
+
+@pytest.mark.parametrize("opset", [7, 9, 13, 14])
+@pytest.mark.parametrize(
+    ("given", "shape"), [("1, a*b", "a, 1, 1, b"), ("a*b, 12", "a, b, 12"), ("a, b", "b, a"), ("a, b, c", "c, a, b")]
+)
+def test_several_sizes_may_be_nothing(given: str, shape: str, opset: int) -> None:
+    """Before opset 14 a 0 in the shape is the operand's size there, and -1 beside a 0 is an error."""
+    inputs = ", ".join(f"%{name}: f32[{name}]" for name in "abc")
+    node = f"%y: f32[{shape}] = reshape(%x) {{shape = [{shape}]}}"
+    graph = parse(f"graph @g(%x: f32[{given}], {inputs}) {{ {node} return %y }}")
+    written = export_model(graph, opset=opset)
+    for sizes in ((2, 3, 1), (0, 3, 2), (2, 0, 2), (0, 0, 2), (0, 0, 0), (1, 1, 1)):
+        named = dict(zip("abc", sizes, strict=True))
+        feeds = {name: np.zeros(size, np.float32) for name, size in named.items()}
+        (dims,) = (value.tensor.dims for value in graph.inputs if value.name == "x")
+        feeds["x"] = numbered(*(evaluate(dim, named) for dim in dims))
+        compare(runtime_of(written, feeds), evaluated(graph, feeds))
 
 
 @pytest.mark.parametrize("executor", ["eager", "ort", "graph"])
