@@ -398,6 +398,14 @@ _GAPS = "kernel_shape = [2], dilations = [2]"
         ],
         *[
             (
+                "(float[B,4,1] x, float[N] w, int64 s) => (float[?,?,?,?] y) { y = STFT <onesided = 0> (x, s, w) }",
+                {"x": _ones(0, 4, 1), "w": _ones(size), "s": np.array(2)},
+                judges,
+            )
+            for size, judges in ((0, ""), (2, "OR"))
+        ],
+        *[
+            (
                 f"({ty}[1] x) => (string[?] y) {{ s = Cast <to = 8> (x) y = {node} }}",
                 {"x": _ones(1, dtype=dtype)},
                 judges,

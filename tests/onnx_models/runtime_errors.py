@@ -260,6 +260,19 @@ def _saturates_reduced(seen: Seen) -> bool:
     return op in _SUMS and seen.may(holds, 0, *([1] if seen.has(1) else []))
 
 
+def _frames_nothing(seen: Seen) -> bool:
+    """Whether the frames of an STFT have no samples, which no transform takes."""
+    return any(seen.has(place) and seen.may(holds, place) for place, holds in ((2, _is_empty), (3, _is_zero)))
+
+
+def _is_empty(x: Any) -> bool:
+    return not x.size
+
+
+def _is_zero(x: Any) -> bool:
+    return not x.any()
+
+
 def _saturates(left: int, right: int) -> Callable[[Seen], str]:
     """A rule for products of u8 on the left of its kernel by i8 on the right."""
     return when(
@@ -399,6 +412,7 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
     "Sign": when("gives 0 for NaN of 16 bits", lambda s: s.may(lambda x: x.itemsize == 2 and has_nan(x), 0)),
     "Mod": when("divides in f64", lambda s: bool(s.attributes.get("fmod")) and exceeds(53)(s)),
     "Shrink": when("computes in f32", exceeds(24)),
+    "STFT": when("makes frames of no samples where there is no signal, and ends the process else", _frames_nothing),
     "RoiAlign": when("reads outside of an empty picture", lambda s: s.may(lambda x: not x.size, 0)),
     "StringSplit": when(
         "has no part of an empty string, where there is one that is empty",

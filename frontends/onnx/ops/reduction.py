@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
+from ....ir.dims import Truth, is_at_least
 from ....ir.graph import Node, Value
 from ....ir.types import DType, TensorType
+from ..context.dialect import Dialect
 from ..context.export_context import ExportContext
 from ..context.import_context import ImportContext
 from .rows import export_as, import_as
@@ -120,12 +122,19 @@ def _write_elementwise(ctx: ExportContext, node: Node, operator: str) -> None:
 
 
 def export_dynamic_reduce(ctx: ExportContext, node: Node) -> None:
-    """The Reduce operator of its kind, with the axes as operand."""
+    """The Reduce operator of its kind, with the axes as operand.
+
+    Of an operand without elements ONNX Runtime keeps axes that are counted from the end.
+    """
     operator = next(key for key, kind in _KINDS.items() if kind == node.attrs["kind"])
     if not _axes_are_operand(operator, ctx.opset):
         ctx.require_opset(18, f"{operator} with axes that are an operand")
+    x, axes = node.operands
+    given: Value | str = axes
+    if ctx.dialect is Dialect.ORT and x.tensor.rank and is_at_least(x.tensor.size, 1) is not Truth.YES:
+        given = ctx.emit_value("Mod", (axes, ctx.ints([x.tensor.rank])))
     noop = node.attrs["noop_with_empty_axes"]
-    ctx.emit(operator, node.inputs, node.outputs, keepdims=node.attrs["keep_dims"], noop_with_empty_axes=noop)
+    ctx.emit(operator, (x, given), node.outputs, keepdims=node.attrs["keep_dims"], noop_with_empty_axes=noop)
 
 
 def _export_cumulative(operator: str) -> Callable[[ExportContext, Node], None]:

@@ -10,7 +10,7 @@ from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.builder import Builder
-from capgraph.ir.dims import symbol
+from capgraph.ir.dims import evaluate, symbol
 from capgraph.ir.errors import CapgraphError
 from capgraph.ir.text.parser import parse
 from capgraph.ir.types import DType, TensorType
@@ -261,6 +261,59 @@ def test_what_other_sizes_leave_may_be_nothing(opset: int, rows: int, order: str
     assert written.opset_import[0].version == opset
     feeds = {"x": np.ones((3, rows, 4), np.float32), "y": np.ones(2, np.float32)}
     compare(runtime_of(written, feeds), evaluated(graph, feeds))
+
+
+@pytest.mark.parametrize("opset", [7, 9, 13, 14])
+@pytest.mark.parametrize(
+    ("given", "shape"), [("1, a*b", "a, 1, 1, b"), ("a*b, 12", "a, b, 12"), ("a, b", "b, a"), ("a, b, c", "c, a, b")]
+)
+def test_several_sizes_may_be_nothing(given: str, shape: str, opset: int) -> None:
+    """Before opset 14 a 0 in the shape is the operand's size there, and -1 beside a 0 is an error."""
+    inputs = ", ".join(f"%{name}: f32[{name}]" for name in "abc")
+    node = f"%y: f32[{shape}] = reshape(%x) {{shape = [{shape}]}}"
+    graph = parse(f"graph @g(%x: f32[{given}], {inputs}) {{ {node} return %y }}")
+    written = export_model(graph, opset=opset)
+    for sizes in ((2, 3, 1), (0, 3, 2), (2, 0, 2), (0, 0, 2), (0, 0, 0), (1, 1, 1)):
+        named = dict(zip("abc", sizes, strict=True))
+        feeds = {name: np.zeros(size, np.float32) for name, size in named.items()}
+        (dims,) = (value.tensor.dims for value in graph.inputs if value.name == "x")
+        feeds["x"] = numbered(*(evaluate(dim, named) for dim in dims))
+        compare(runtime_of(written, feeds), evaluated(graph, feeds))
+
+
+_CHAIN = """
+    sizes = Shape (x)  first = Gather (sizes, zero)  second = Gather (sizes, one)  third = Gather (sizes, two)
+    rest = Mul (second, third)  four = Shape (table)  s = Concat <axis = 0> (first, rest, four)  y = Reshape (x, s) """
+_AS_COMPUTED = {
+    7: ["Shape", *["Gather"] * 3, "Mul", "Concat", "Reshape"],
+    20: [*["Shape"] * 3, "Mul", "Concat", "Reshape"],
+}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "opset", "operators"),
+    [
+        ("f = Flatten (x)  y = Unsqueeze <axes = [1]> (f)", 9, ["Flatten", "Unsqueeze"]),
+        ("f = Flatten <axis = 2> (x)  y = Unsqueeze (f, one)", 20, ["Flatten", "Unsqueeze"]),
+        (_CHAIN, 7, _AS_COMPUTED[7]),
+        (_CHAIN, 20, _AS_COMPUTED[20]),
+        ("y = Reshape (x, copied)", 20, ["Reshape"]),
+    ],
+)
+def test_a_copied_size_may_be_nothing_unless_the_model_has_it_beside_what_is_left(
+    nodes: str, opset: int, operators: list[str]
+) -> None:
+    """Runtimes refuse the shape [0, -1] of an operand without rows, as -1 could be anything."""
+    text = f"""<ir_version: 8, opset_import: ["": {opset}]> g (float[N, A, B, 4] x) => (float[?, ?, ?] y)
+        <int64[1] zero = {{0}}, int64[1] one = {{1}}, int64[1] two = {{2}}, float[4] table = {{1, 2, 3, 4}},
+         int64[3] copied = {{0, -1, 4}}> {{ {nodes} }}"""
+    model = onnx.parser.parse_model(text)
+    graph = capgraph.optimize(model, executor="eager").graph
+    written = export_model(graph, keep_versions=True, dialect=Dialect.STANDARD)
+    assert [node.op_type for node in written.graph.node] == operators
+    for count in (2, 0) if len(operators) > 1 else (2,):
+        feeds = {"x": numbered(count, 3, 2, 4)}
+        compare(runtime_of(written, feeds), runtime_of(model, feeds))
 
 
 @pytest.mark.parametrize("executor", ["eager", "ort", "graph"])

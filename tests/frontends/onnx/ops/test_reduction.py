@@ -3,6 +3,7 @@
 import numpy as np
 import onnx
 import pytest
+from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.ops.reduction import EXPORTS, IMPORTS
 from capgraph.ir.ops.reduction import OPS
@@ -100,6 +101,15 @@ def test_axes_go_out_as_the_opset_has_them(operator, opset):
 def test_axes_known_only_at_run_time(operator, keepdims):
     graph = check_in_runtime(operator, X, np.array([2, 0]), opset=18, attrs={"keepdims": keepdims})
     assert op_names(graph) == ["dynamic_reduce"]
+
+
+@pytest.mark.parametrize("operator", REDUCTIONS)
+def test_axes_from_the_end_of_nothing_are_reduced(operator):
+    """ONNX Runtime keeps them."""
+    x, axes = np.ones((4, 2, 0), np.float32), np.array([-2, -1], np.int64)
+    model = with_symbols(one_node(operator, [x, axes], 1, 18, {"keepdims": 0}), ["x0"])
+    assert runtime_of(model, feeds_of(x, axes))[0].shape == (4, 2, 0)
+    assert runtime_of(export_model(imported(model), dialect=Dialect.ORT), feeds_of(x, axes))[0].shape == (4,)
 
 
 def test_extrema_of_bools():
