@@ -1,11 +1,14 @@
 """What is known of values before anything runs: constants, bits that are read, -inf, and what may be rounded."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..constant import Constant
+from ..dims import SymDim
+from ..dims.atoms import Symbol
 from ..graph import Graph, Node, Value
 from ..op import Op, Trait
 from ..ops.known import (
@@ -31,6 +34,22 @@ from ..types import DType, TensorType
 
 SIGNS_READ = "capgraph.signs_read"
 """In a graph's metadata: what runs around it, or a node of it, tells -0.0 from 0.0."""
+
+POSITIVE = "capgraph.positive"
+"""In a graph's metadata: a JSON list of symbols that no call may have as 0, for what the model says of its nodes."""
+
+
+def positive_symbols(graph: Graph) -> dict[str, tuple[int, None]]:
+    """The least number of these symbols, 1, as bounds of dims take it."""
+    return dict.fromkeys(json.loads(graph.metadata.get(POSITIVE, "[]")), (1, None))
+
+
+def take_positive(graph: Graph, dim: SymDim) -> None:
+    """Notes of a product of symbols that no call may have it as 0; of other dims it says nothing of the symbols."""
+    if len(dim.terms) == 1 and not dim.constant:
+        ((monomial, _),) = dim.terms
+        names = {atom.name for atom in monomial if isinstance(atom, Symbol)} | positive_symbols(graph).keys()
+        graph.metadata[POSITIVE] = json.dumps(sorted(names))
 
 
 def constant_of(value: Value | None) -> Constant | None:

@@ -15,7 +15,7 @@ from ..constant import Array, Constant, is_array
 from ..errors import UnsupportedError
 from ..graph import Graph, Node, SymbolTable, Value
 from ..types import DType, OptionalType, SequenceType, TensorType, Type
-from .contents import SIGNS_READ
+from .contents import POSITIVE, SIGNS_READ
 
 
 def extract(graph: Graph, outputs: Sequence[Value], inputs: Collection[Value]) -> tuple[Graph, tuple[Value, ...]]:
@@ -57,7 +57,7 @@ def part_of(graph: Graph, nodes: Iterable[Node], inputs: Sequence[Value], output
     for node in nodes:
         _copy(part, node, where)
     part.set_outputs([where[value] for value in outputs])
-    part.metadata |= {key: value for key, value in graph.metadata.items() if key == SIGNS_READ}
+    part.metadata |= {key: value for key, value in graph.metadata.items() if key in (POSITIVE, SIGNS_READ)}
     return part
 
 

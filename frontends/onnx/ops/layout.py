@@ -1,11 +1,13 @@
 """Reshape, Flatten, Expand, Tile, Transpose, Squeeze, Unsqueeze, DepthToSpace, SpaceToDepth, ReverseSequence."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ....ir.analysis import constraints
+from ....ir.analysis.contents import positive_symbols, take_positive
 from ....ir.dims import Dim, SymDim, Truth, compare, dim_max, dim_min, lower_bound, product, upper_bound
 from ....ir.dims.constraints import assume_different
 from ....ir.errors import ShapeError
@@ -32,6 +34,8 @@ def import_reshape(ctx: ImportContext) -> Value:
     if known is not None:
         known = [_unless_special(ctx, dims, axis, dim, allow_zero) for axis, dim in enumerate(known)]
     if requested is not None and known == [*requested]:
+        if -1 in requested:
+            _take_rest(ctx, [_size_of(dims, axis, dim, allow_zero) for axis, dim in enumerate(requested) if dim != -1])
         return ctx.op("reshape", x, shape=resolve_reshape(dims, requested, allow_zero))
     shape = [_size_of(dims, axis, dim, allow_zero) for axis, dim in enumerate(known)] if known is not None else None
     return op_of_shape(ctx, "dynamic_reshape", x, ctx.input(1), shape=shape, allow_zero=allow_zero)
@@ -52,6 +56,13 @@ def _unless_special(ctx: ImportContext, dims: Sequence[Dim], axis: int, requeste
             return FRESH
         assume_different(requested, dim_min(1, mine) - 1, "0 in Reshape copies a size")
     return requested
+
+
+def _take_rest(ctx: ImportContext, others: Sequence[Dim]) -> None:
+    """Notes that sizes beside -1 are not 0: the rest could be anything, so that runtimes refuse it."""
+    for dim in others:
+        if isinstance(dim, SymDim):
+            take_positive(ctx.graph, dim)
 
 
 def _size_of(dims: Sequence[Dim], axis: int, requested: Dim, allow_zero: bool) -> Dim:
@@ -197,14 +208,14 @@ IMPORTS = {
 def export_reshape(ctx: ExportContext, node: Node) -> None:
     """Copied sizes are written as 0 and a last open one as -1, so that few shapes are computed while running.
 
-    An open one that follows from the operand's only where that is not empty is computed.
+    An open one that follows from the operand's only where that is not empty is computed, unless the model came so.
     """
     x, shape = node.operands[0], node.attrs["shape"]
     written = _placeholders(x.shape, shape)
     is_open = written is None or (-1 in written and 0 in written)  # -1 beside another size that may be 0 says nothing
     if is_open and ctx.dialect is not Dialect.FAITHFUL and _is_written_without_sizes(ctx, node):
         return
-    if written is not None and not (is_open and compare(product(x.shape), product(shape)) is not Truth.YES):
+    if written is not None and not (is_open and _may_say_nothing(ctx, x, written, shape)):
         ctx.emit("Reshape", [x, ctx.ints(written)], node.outputs)
         return
     if ctx.opset < 14 and any(isinstance(dim, int) and dim == 0 for dim in shape):
@@ -220,16 +231,29 @@ def export_reshape(ctx: ExportContext, node: Node) -> None:
     ctx.emit("Reshape", [x_name, ctx.dims_tensor(sizes, x, *_before(x))], node.outputs, allowzero=is_exact)
 
 
+def _may_say_nothing(ctx: ExportContext, x: Value, written: Sequence[int], shape: Sequence[Dim]) -> bool:
+    """Whether a size that is copied beside -1 may be 0, or -1 may be another size than the one in `shape`."""
+    copied = [dim for dim, number in zip(shape, written, strict=True) if number == 0]
+    may_be_nothing = any(map(partial(_may_be_nothing, ctx), copied))
+    return may_be_nothing or compare(product(x.shape), product(shape)) is not Truth.YES
+
+
+def _may_be_nothing(ctx: ExportContext, dim: Dim) -> bool:
+    ranges = positive_symbols(ctx.node.graph) if ctx.node.graph is not None else {}
+    return (lower_bound(dim, ranges) or 0) < 1
+
+
 def _with_zeros_in_place(ctx: ExportContext, x: Value, shape: tuple[Dim, ...]) -> tuple[Value | str, tuple[Dim, ...]]:
     """What to reshape, and to which sizes: a single one that may be 0 is left open, of several each finds its 0 there.
 
     `[N, 1, 1]` is repeated to `[N, 0, 1]` where the second size is 0, as N is then: it has no elements to lose.
     """
-    computed = [axis for axis, dim in enumerate(shape) if isinstance(dim, SymDim) and (lower_bound(dim) or 0) < 1]
+    computed = [axis for axis, dim in enumerate(shape) if isinstance(dim, SymDim) and _may_be_nothing(ctx, dim)]
     if len(computed) == 1:
         return x, (*shape[: computed[0]], -1, *shape[computed[0] + 1 :])
-    if all(axis < x.tensor.rank and x.shape[axis] == shape[axis] for axis in computed):
-        return x, shape
+    moved = [axis for axis in computed if axis >= x.tensor.rank or x.shape[axis] != shape[axis]]
+    if not moved or (len(moved) == 1 and moved[0] < x.tensor.rank and isinstance(x.shape[moved[0]], SymDim)):
+        return x, shape  # a size that copies one which it is made of is 0 with it
     column = ctx.emit_value("Reshape", [x, ctx.ints([-1, *(1 for _ in shape[1:])])])
     is_something = ctx.emit_value("Cast", [ctx.dims_tensor((1, *shape[1:]), x, *_before(x))], to=DType.BOOL)
     return ctx.emit_value("Tile", [column, ctx.emit_value("Cast", [is_something], to=DType.I64)]), shape
@@ -246,6 +270,9 @@ def _is_written_without_sizes(ctx: ExportContext, node: Node) -> bool:
         ctx.emit("Transpose", [x], node.outputs, perm=perm)
     elif _has_flatten(ctx, x) and (axis := _flattened(x.shape, shape)) is not None:
         ctx.emit("Flatten", [x], node.outputs, axis=axis)
+    elif _has_flatten(ctx, x) and (axis := _flattened(x.shape, [dim for dim in shape if dim != 1])) is not None:
+        ones = tuple(axis for axis, dim in enumerate(shape) if dim == 1)
+        _emit_with_axes(ctx, "Unsqueeze", node, ones, ctx.emit_value("Flatten", [x], axis=axis))
     else:
         return False
     return True
@@ -289,8 +316,10 @@ def _inserted(operand: Sequence[Dim], shape: Sequence[Dim], *, may_be_open: bool
     return () if rest else tuple(axes)
 
 
-def _emit_with_axes(ctx: ExportContext, op_type: str, node: Node, axes: tuple[int, ...]) -> None:
-    x = node.operands[0]
+def _emit_with_axes(
+    ctx: ExportContext, op_type: str, node: Node, axes: tuple[int, ...], operand: str | None = None
+) -> None:
+    x = operand or node.operands[0]
     if ctx.opset < 13:
         ctx.emit(op_type, [x], node.outputs, axes=axes)
     else:

@@ -281,6 +281,41 @@ def test_several_sizes_may_be_nothing(given: str, shape: str, opset: int) -> Non
         compare(runtime_of(written, feeds), evaluated(graph, feeds))
 
 
+_CHAIN = """
+    sizes = Shape (x)  first = Gather (sizes, zero)  second = Gather (sizes, one)  third = Gather (sizes, two)
+    rest = Mul (second, third)  four = Shape (table)  s = Concat <axis = 0> (first, rest, four)  y = Reshape (x, s) """
+_AS_COMPUTED = {
+    7: ["Shape", *["Gather"] * 3, "Mul", "Concat", "Reshape"],
+    20: [*["Shape"] * 3, "Mul", "Concat", "Reshape"],
+}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "opset", "operators"),
+    [
+        ("f = Flatten (x)  y = Unsqueeze <axes = [1]> (f)", 9, ["Flatten", "Unsqueeze"]),
+        ("f = Flatten <axis = 2> (x)  y = Unsqueeze (f, one)", 20, ["Flatten", "Unsqueeze"]),
+        (_CHAIN, 7, _AS_COMPUTED[7]),
+        (_CHAIN, 20, _AS_COMPUTED[20]),
+        ("y = Reshape (x, copied)", 20, ["Reshape"]),
+    ],
+)
+def test_a_copied_size_may_be_nothing_unless_the_model_has_it_beside_what_is_left(
+    nodes: str, opset: int, operators: list[str]
+) -> None:
+    """Runtimes refuse the shape [0, -1] of an operand without rows, as -1 could be anything."""
+    text = f"""<ir_version: 8, opset_import: ["": {opset}]> g (float[N, A, B, 4] x) => (float[?, ?, ?] y)
+        <int64[1] zero = {{0}}, int64[1] one = {{1}}, int64[1] two = {{2}}, float[4] table = {{1, 2, 3, 4}},
+         int64[3] copied = {{0, -1, 4}}> {{ {nodes} }}"""
+    model = onnx.parser.parse_model(text)
+    graph = capgraph.optimize(model, executor="eager").graph
+    written = export_model(graph, keep_versions=True, dialect=Dialect.STANDARD)
+    assert [node.op_type for node in written.graph.node] == operators
+    for count in (2, 0) if len(operators) > 1 else (2,):
+        feeds = {"x": numbered(count, 3, 2, 4)}
+        compare(runtime_of(written, feeds), runtime_of(model, feeds))
+
+
 @pytest.mark.parametrize("executor", ["eager", "ort", "graph"])
 @pytest.mark.parametrize("level", [0, 2])
 def test_expand_to_the_shape_of_another_where_a_size_is_one_only_at_run_time(executor: str, level: int) -> None:
