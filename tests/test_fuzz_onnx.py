@@ -819,6 +819,16 @@ def test_runtime_is_no_judge_of_policies_along_axes_that_are_counted_from_the_la
     assert "".join(sorted(peers_of(_case(text, {"x": _ones(1, 4)}, 19)).judges_of(0, 0))) == judges
 
 
+@pytest.mark.parametrize(("begin", "judges"), [(0.009714047, ""), (0.5, "R"), (-0.009714047, "R")])
+def test_reference_is_no_judge_of_a_region_that_it_leaves(begin: float, judges: str) -> None:
+    text = """(float[1,4] x, float[4] r) => (float[?,?] y) <float[2] s = {1.5, 3}> {
+      y = Resize <mode = "linear", coordinate_transformation_mode = "tf_crop_and_resize"> (x, r, s)
+    }"""
+    case = _case(text, {"x": _ones(1, 4), "r": np.array([0, begin, 1, 0], np.float32)}, 15)
+    assert "".join(sorted(peers_of(case).judges_of(0, 0))) == judges
+    assert compared(case).kind == ("fine" if judges else "unjudged")
+
+
 @pytest.mark.parametrize(("scale", "judges"), [(1 / 3, "O"), (0.5, "R"), (2 / 3, "OR")])
 def test_reference_is_no_judge_of_a_single_element_of_a_region(scale: float, judges: str) -> None:
     text = f"""(float[3] x, float[2] r) => (float[?] y) <float[1] s = {{{scale:.9f}}}> {{

@@ -242,6 +242,24 @@ def _misplaces_a_single_element(seen: Seen) -> bool:
     return not lengths or any(abs(each - 1) < F32_STEP and (mode != CROP or each != 1) for each in lengths)
 
 
+def _leaves_its_region(seen: Seen) -> bool:
+    """Whether a place comes out beyond an edge of the input that a region ends at, as its width is rounded."""
+    region, lengths = seen.content(1), resized_lengths(seen)
+    if seen.attributes.get("coordinate_transformation_mode") != CROP or region is None:
+        return False
+
+    def leaves(before: int, length: float, after: int, begin: Any, end: Any) -> bool:
+        steps, last, outputs = float(length) - 1, before - 1, np.arange(after, dtype=np.float64)
+        if steps == 0:
+            return False
+        exact = ((steps - outputs) * float(begin) + outputs * float(end)) * last / steps
+        places = outputs * (end - begin) * last / steps + begin * last
+        return bool((((places < 0) | (places > last)) != ((exact < 0) | (exact > last))).any())
+
+    ends = region[len(lengths) :]
+    return any(leaves(*each, *edges) for each, *edges in zip(lengths, region, ends, strict=False) if each[0])
+
+
 _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
     "LayerNormalization": when(
         "its mean has the type of the operand, not that of stash_type, and scales may be larger than the operand",
@@ -351,7 +369,11 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
     ),
     "Resize": when(
         "takes -0.5 for the place of a single element, which is 0, and rounds the places of others off an edge",
-        lambda s: _misplaces_a_single_element(s) or hangs_on_places(s, F64_STEP, lambda _mode, _scale: True),
+        lambda s: (
+            _misplaces_a_single_element(s)
+            or _leaves_its_region(s)
+            or hangs_on_places(s, F64_STEP, lambda _mode, _scale: True)
+        ),
     ),
     "Scan": when("ends with the shortest of what it scans, which is to be of one length", _scans_other_lengths),
     "ReverseSequence": when(
