@@ -829,9 +829,9 @@ def test_runtime_is_no_judge_of_policies_along_axes_that_are_counted_from_the_la
 
 @pytest.mark.parametrize(("begin", "judges"), [(0.009714047, ""), (0.5, "R"), (-0.009714047, "R")])
 def test_reference_is_no_judge_of_a_region_that_it_leaves(begin: float, judges: str) -> None:
-    text = f"""(float[1,4] x, float[4] r) => (float[?,?] y) <float[2] s = {{1.5, 3}}> {{
+    text = """(float[1,4] x, float[4] r) => (float[?,?] y) <float[2] s = {1.5, 3}> {
       y = Resize <mode = "linear", coordinate_transformation_mode = "tf_crop_and_resize"> (x, r, s)
-    }}"""
+    }"""
     case = _case(text, {"x": _ones(1, 4), "r": np.array([0, begin, 1, 0], np.float32)}, 15)
     assert "".join(sorted(peers_of(case).judges_of(0, 0))) == judges
     assert compared(case).kind == ("fine" if judges else "unjudged")
