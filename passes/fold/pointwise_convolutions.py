@@ -20,6 +20,7 @@ from ...ir.graph import Node, Value
 from ...ir.op import Trait
 from ...ir.ops.known import ADD, MATMUL, TRANSPOSE
 from ...ir.ops.rules import normal_axes
+from ...ir.types import DType
 from ..framework.base import PatternPass
 from ..framework.exactness import Exactness
 from ..framework.pattern import Capture, Found, Literal, Match, Maybe, Rule
@@ -64,6 +65,8 @@ def _as_convolution(rewriter: Rewriter, found: Found) -> Value | None:
     if bias is None and found.get("bias") is not None:
         return None
     make = _from_the_left if _is_of_turned_sequence(x) else _convolution
+    if make is _convolution and x.tensor.dtype is DType.F64:  # which ONNX Runtime's CPU provider only multiplies
+        return None
     result = make(rewriter, x, weight, bias)
     if not found.has("function"):
         return result

@@ -111,3 +111,14 @@ def test_matmul_alone_of_sequences() -> None:
 )
 def test_stays(body: str) -> None:
     check_pass(PointwiseConvolutions(), f"graph @main(%x: f32[N, H, W, 2]) {{ {CONSTANTS} {body} }}", None)
+
+
+def test_doubles_stay_multiplied() -> None:
+    text = """
+        graph @main(%x: f64[N, H, W, 2]) {
+          %w = constant() {value = dense<f64[2, 1]: [1.0, 2.0]>}
+          %y = matmul(%x, %w)
+          %z = transpose(%y) {perm = [0, 3, 1, 2]}
+          return %z
+        }"""
+    check_pass(PointwiseConvolutions(), text, text)
