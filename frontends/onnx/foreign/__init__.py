@@ -44,9 +44,9 @@ def import_foreign(ctx: ImportContext, domain: str) -> Sequence[Value | None]:
     if not domain and ctx.op_type == "Pad":
         _widen_axes(ctx)
     attrs, captured = _attributes(ctx)
-    types = _result_types(ctx, domain, attrs, places)
     span = unchanged_span(ctx.op_type, ctx.version, domain)
     attrs["opset_version"] = span[0] if span is not None else ctx.version
+    types = _result_types(ctx, domain, attrs, places)
     if places != list(range(len(places))):
         attrs["results"] = tuple(places)
     op = foreign_op(domain, ctx.op_type)
