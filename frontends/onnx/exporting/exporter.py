@@ -195,7 +195,7 @@ def _written(writer: ModelWriter, graph: Graph, reason: str, check: bool) -> Mod
     model.ir_version = least_ir_version(model)
     large = [Large(name, content) for name, content in graph.defaults.items()] + main.large
     if check:
-        _check(model, main.large)
+        _check(model, main.large, writer.doubts)
     if DOMAIN in writer.versions:
         in_default_domain(model)
     declare_outputs(model, graph)
@@ -217,10 +217,11 @@ def _reserve_signature(writer: ModelWriter, graph: Graph) -> None:
         writer.reserve(name)
 
 
-def _check(model: ModelProto, large: Sequence[Large]) -> None:
+def _check(model: ModelProto, large: Sequence[Large], doubts: Sequence[CapgraphError]) -> None:
     """Runs onnx's checker with the large initializers as inputs, so that their contents need not be copied.
 
     Inputs and outputs of unknown rank, which every runtime takes and the checker does not, are checked as scalars.
+    Raises the first of `doubts` where it refuses the model.
     """
     outside = _take_external(model.graph)
     declared = [declaration(item.name, item.content.type) for item in large]
@@ -236,6 +237,8 @@ def _check(model: ModelProto, large: Sequence[Large]) -> None:
     try:
         onnx.checker.check_model(model, full_check=not unknown)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        if doubts:
+            raise doubts[0] from error
         raise InternalError(f"the exported model is not valid: {error}", remedy="report it with the graph") from error
     finally:
         del model.graph.input[len(model.graph.input) - len(declared) :]

@@ -82,6 +82,7 @@ class ModelWriter:
         self.type_texts: dict[str, str] = {}  # of names that stand for no value of the graph
         self.as_parts: Counter[str] = Counter()  # ops whose operator the opset lacks
         self.is_inlined_early = False  # whether some operator is one that ONNX Runtime should run as its body
+        self.doubts: list[CapgraphError] = []  # what is wrong if the checker refuses the model
         self._names: set[str] = set()
         self._suffixes: dict[str, int] = {}
 
