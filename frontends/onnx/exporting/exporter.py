@@ -198,7 +198,7 @@ def _written(writer: ModelWriter, graph: Graph, reason: str, check: bool) -> Mod
         _check(model, main.large, writer.doubts)
     if DOMAIN in writer.versions:
         in_default_domain(model)
-    declare_outputs(model, graph)
+    declare_outputs(model.graph, graph)
     write_signature(model, graph)
     model.graph.initializer.extend(writer.storage.tensor(item.content, item.name) for item in large)
     return model

@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.dims import symbol
@@ -332,6 +333,24 @@ def test_a_scan_over_a_state_of_unknown_rank() -> None:
     y, z = run(graph, np.ones(2, F32), s)
     assert y.tolist() == [4.0, 13.0]
     assert z.tolist() == [[-2.0, -1.0, 0.0], [-5.0, -4.0, -3.0]]
+
+
+@pytest.mark.parametrize("dialect", list(Dialect))
+def test_onnxruntime_runs_a_file_of_a_scan_over_a_state_of_unknown_rank(dialect: Dialect) -> None:
+    """It has to know the rank of what the body gives, which only the body states."""
+    graph = graph_of(
+        """net (float[] x, float[N] s) => (float[] y, float[M, K] z) {
+          y, z = Scan <num_scan_inputs = 1, body = step (float[] v, float e) => (float[A] w, float[B] r) {
+            w = Add(v, e)
+            r = Neg(v)
+          }> (x, s)
+        }"""
+    )
+    x, s = np.ones(2, F32), np.arange(2, dtype=F32)
+    session = onnxruntime.InferenceSession(export_model(graph, dialect=dialect).SerializeToString())
+    theirs = session.run(None, {"x": x, "s": s})
+    assert [each.tolist() for each in theirs] == [[2, 2], [[-1, -1], [-1, -1]]]
+    assert [each.tolist() for each in run(graph, x, s)] == [each.tolist() for each in theirs]
 
 
 def test_a_scan_over_samples_of_other_lengths() -> None:
