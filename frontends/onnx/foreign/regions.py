@@ -23,7 +23,8 @@ def region_input_types(
 ) -> list[Type | None]:
     """Types for the inputs of a subgraph that Loop or Scan hand something to; None leaves what the model states.
 
-    What a Loop carries may have other shapes than its body states, which no runner minds.
+    What a Loop carries may have other shapes than its body states, which no runner minds. What a Scan is given may as
+    well, but where that says less, the body tells ONNX Runtime the ranks that it needs.
     """
     stated = [type_from_proto(info.type) for info in proto.input]
     operands = [_joined(value.type, value.type) if value is not None else None for value in inputs]
@@ -31,15 +32,21 @@ def region_input_types(
         given = [*map(_counter, stated[:2], _SCALARS), *operands[2:]]
         return [_of_kind(own, ty) for own, ty in zip(stated, given, strict=False)]
     if op_type == "Scan" and "num_scan_inputs" in attributes:
+        if len(operands) > len(stated):  # of samples, whose lengths come first
+            operands = [*map(_slice, operands[1:])]
         states = len(operands) - attributes["num_scan_inputs"].i
         given = [*operands[:states], *map(_slice, operands[states:])]
-        return [ty if own is None else None for own, ty in zip(stated, given, strict=False)]
+        return [ty if own is None or _contradicts(own, ty) else None for own, ty in zip(stated, given, strict=False)]
     return []
 
 
 def _counter(stated: Type | None, scalar: TensorType) -> Type:
     """The iteration or condition with the rank that the body states, which is usually 0."""
     return stated if isinstance(stated, TensorType) and stated.shape is not None else scalar
+
+
+def _contradicts(stated: Type, given: Type | None) -> bool:
+    return given is not None and compatible(stated, given) is Truth.NO
 
 
 def _of_kind(stated: Type | None, given: Type | None) -> Type | None:

@@ -335,6 +335,25 @@ def test_a_scan_over_a_state_of_unknown_rank() -> None:
     assert z.tolist() == [[-2.0, -1.0, 0.0], [-5.0, -4.0, -3.0]]
 
 
+@pytest.mark.parametrize("head", ["", '<ir_version: 8, opset_import: ["": 8]> '])
+def test_a_scan_takes_other_ranks_than_its_body_states(head: str) -> None:
+    """What goes in is a vector, in opset 8 of each sample."""
+    batch, lengths = ("1, ", "n, ") if head else ("", "")
+    graph = graph_of(
+        head
+        + f"""net (int64[1] n, float[] x, float[{batch}T, 2] s) => (float[] w, float[N] y) {{
+          w, y = Scan <num_scan_inputs = 1, body = step (float[] v, float e) => (float[] u, float r) {{
+            u = Neg(v)
+            r = Neg(e)
+          }}> ({lengths}x, s)
+        }}"""
+    )
+    x, s = np.ones((1, 2) if head else 2, F32), np.ones((1, 3, 2) if head else (3, 2), F32)
+    w, y = run(graph, np.array([3]), x, s)
+    assert w.tolist() == (-x).tolist()
+    assert y.tolist() == (-s).tolist()
+
+
 @pytest.mark.parametrize("dialect", list(Dialect))
 def test_onnxruntime_runs_a_file_of_a_scan_over_a_state_of_unknown_rank(dialect: Dialect) -> None:
     """It has to know the rank of what the body gives, which only the body states."""
