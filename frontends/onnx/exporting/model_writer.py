@@ -75,6 +75,7 @@ class ModelWriter:
         self.dialect = dialect
         self.versions = {"": opset}
         self.came_at = 0  # the opset of the model that the graph came from; 0 for one from elsewhere
+        self.last: int | None = None  # the newest opset that the model may have; None for any
         self.is_fixed = False  # whether the caller chose the opset
         self.wants_kernels = False  # whether every operator is to have a kernel in ONNX Runtime
         self._limits: dict[str, int] = {}

@@ -233,6 +233,19 @@ def test_branches_that_onnx_takes_for_others_need_opset_11() -> None:
     assert export_model(graph, keep_versions=True).opset_import[0].version == 11
 
 
+def test_branches_of_unknown_ranks_are_written_at_opset_11() -> None:
+    """ONNX Runtime infers more of them than is checked."""
+    text = """net (bool c, float[] x, float[1] b) => (float[] y) {
+        y = If (c) <
+            then_branch = t () => (float[] p) { p = Identity(x) },
+            else_branch = e () => (float[2] q) { q = Concat <axis = 0> (b, b) }
+        >
+    }"""
+    graph = imported(model(text, 9), native=False)
+    assert export_model(graph, keep_versions=True).opset_import[0].version == 11
+    assert export_model(graph, opset=9).opset_import[0].version == 9
+
+
 def test_a_scan_whose_state_changes_its_size_is_not_written() -> None:
     """The standard requires states "to have the same shape in each iteration of the loop"."""
     text = """net (float[1] x, float[T] s) => (float[M] y) {
