@@ -268,6 +268,24 @@ _GAPS = "kernel_shape = [2], dilations = [2]"
         ],
         *[
             (
+                "(int64 n, bool c, int64 x) => (int64 y) { y = Loop (n, c, x) <body = b (int64 i, bool k, int64 v) => "
+                f"(bool k, int64 {given}) {{ a = Add (i, i) }}> }}",
+                {"n": np.array(3), "c": np.array(True), "x": np.array(7)},
+                judges,
+            )
+            for given, judges in (("i", "R"), ("a", "OR"), ("v", "OR"))
+        ],
+        *[
+            (
+                "(float x, float[3] s) => (float[] y, float[?] z) { y, z = Scan <num_scan_inputs = 1, body = "
+                f"b (float v, float e) => (float {state}, float {scanned}) {{ a = Add (v, e) n = Neg (e) }}> (x, s) }}",
+                {"x": np.array(1, np.float32), "s": _ones(3)},
+                judges,
+            )
+            for state, scanned, judges in (("a", "n", "OR"), ("v", "n", "R"), ("e", "n", "R"), ("a", "e", "R"))
+        ],
+        *[
+            (
                 "(uint8[N,2,M] x, uint8[K,M,2] y) => (int32[?,?,?] z) { z = MatMulInteger (x, y) }",
                 {"x": np.zeros((left, 2, inner), np.uint8), "y": np.zeros((3, inner, 2), np.uint8)},
                 judges,

@@ -169,7 +169,7 @@ def _stacked(parts: Sequence[Array], axis: int) -> Array:
 def _nothing(ty: Type, axis: int) -> Array:
     """The stack of no values of type `ty`; a size that no iteration has told is 0."""
     assert isinstance(ty, TensorType)  # the rules admit nothing else
-    shape = [dim if isinstance(dim, int) else 0 for dim in ty.dims]
+    shape = [dim if isinstance(dim, int) else 0 for dim in ty.shape or ()]
     shape.insert(axis % (len(shape) + 1), 0)
     return np.zeros(shape, ty.dtype.numpy)
 
@@ -285,6 +285,10 @@ def run_scan(
     state, captured = split.states, split.captured
     fronted = [np.moveaxis(x, axis, 0) for x, axis in zip(split.sequences, split.axes, strict=True)]
     ordered = [x[::-1] if backwards else x for x, backwards in zip(fronted, split.reverse, strict=True)]
+    if len({len(x) for x in ordered}) > 1:
+        raise ExecutionError(
+            f"the inputs that scan runs over have other lengths: {', '.join(str(len(x)) for x in ordered)}"
+        )
     gathered: list[tuple[Array, ...]] = []
     for position in range(len(ordered[0])):
         results = body(*state, *(x[position, ...] for x in ordered), *captured)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...ir.analysis.contents import constant_of
 from ...ir.constant import Constant
+from ...ir.dims import Truth, compare
 from ...ir.errors import TypeRuleError
 from ...ir.graph import Graph, Node, Value
 from ...ir.ops.rules import normal_axis
@@ -55,7 +56,7 @@ def scan_trips(node: Node) -> int | None:
 def unroll_loop(node: Node, trips: int, rewriter: Rewriter) -> tuple[Value | None, ...]:
     """What stands for the results of a `loop` of `trips` iterations; None for scanned results that nobody reads.
 
-    Raises `TypeRuleError` when a scanned result of no iterations has no static type.
+    Raises `TypeRuleError` when a scanned result of no iterations has no static type, or iterations may give others.
     """
     body, carried = node.regions["body"], int(node.attrs["carried"])
     values = tuple(value for value in node.inputs[2:] if value is not None)
@@ -86,7 +87,7 @@ def _erase_unread(values: Sequence[Value], kept: Collection[Value | None], rewri
 def unroll_scan(node: Node, trips: int, rewriter: Rewriter) -> tuple[Value | None, ...]:
     """What stands for the results of a `scan` of `trips` iterations; None for scanned results that nobody reads.
 
-    Raises `TypeRuleError` when a scanned result of no iterations has no static type.
+    Raises `TypeRuleError` when a scanned result of no iterations has no static type, or iterations may give others.
     """
     body, states = node.regions["body"], int(node.attrs["states"])
     sequences = _sequences(node)
@@ -139,8 +140,16 @@ def _joined(old: Value, parts: Sequence[Value], axis: int, rewriter: Rewriter) -
     at = normal_axis(axis, len(old.shape))
     if not parts:
         return _nothing(old, at, rewriter)
+    for part in parts[1:]:
+        _require_same_shape(parts[0], part)
     longer = [rewriter.op("unsqueeze", part, axes=(at,)) for part in parts]
     return rewriter.op("concat", *longer, axis=at) if len(longer) > 1 else longer[0]
+
+
+def _require_same_shape(first: Value, other: Value) -> None:
+    """What iterations give is of one shape; a size that is told later, by a loop inside, may turn out to differ."""
+    if any(compare(one, size) is not Truth.YES for one, size in zip(first.shape, other.shape, strict=True)):
+        raise TypeRuleError(f"%{first.name}: {first.type} and %{other.name}: {other.type} may be of other shapes")
 
 
 def _nothing(old: Value, axis: int, rewriter: Rewriter) -> Value:

@@ -315,6 +315,19 @@ def _scans_other_shapes(seen: Seen) -> bool:
     )
 
 
+def _hands_on(count: int | None, first: int) -> Callable[[Seen], bool]:
+    """Whether a body gives one of its first `count` inputs as it is, among its results from `first` on."""
+
+    def holds(seen: Seen) -> bool:
+        body = seen.attributes["body"]
+        return not {each.name for each in body.input[:count]}.isdisjoint(each.name for each in body.output[first:])
+
+    return holds
+
+
+_gives_iteration, _gives_input = _hands_on(1, 1), _hands_on(None, 0)
+
+
 _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
     "ConvTranspose": when(
         "cuts no borders off where a stride is wider than the kernel",
@@ -361,9 +374,11 @@ _OF_RUNTIME: dict[str, Callable[[Seen], str]] = {
     "Gemm": when("leaves beta out where nothing is summed", lambda s: s.may(lambda x: not x.size, 0)),
     "MatMul": _multiplies_nothing(0, 1),
     "Loop": when(
-        "gives the strings of the first round alone, and joins shapes that differ where there is nothing in them",
-        lambda s: _scans_strings(s) or _scans_other_shapes(s),
+        "gives the strings of the first round alone, joins shapes that differ where there is nothing in them, and "
+        "counts on in an iteration that the body hands on as it is",
+        lambda s: _scans_strings(s) or _scans_other_shapes(s) or _gives_iteration(s),
     ),
+    "Scan": when("gives what lies in memory for an input that the body hands on as it is", _gives_input),
     **dict.fromkeys(
         RECURRENT,
         when(

@@ -381,6 +381,25 @@ def test_loops_within_loops() -> None:
     )
 
 
+def test_a_loop_stays_whose_iterations_may_give_other_sizes() -> None:
+    """The inner one gives as many values as the outer one's iteration says, which its type does not tell."""
+    check_pass(
+        SimplifyControlFlow(),
+        f"""graph @main(%x: f32[2]) {{
+          {TRIPS.format(2)}
+          %y, %z = loop(%n, _, %x) {{body = @outer, carried = 1}}
+          return %z
+        }}
+        graph @outer(%i: i64[], %c: bool[], %a: f32[2]) {{
+          %r, %s = loop(%i, _, %a) {{body = @inner, carried = 1}}
+          return %c, %r, %s
+        }}
+        graph @inner(%j: i64[], %d: bool[], %b: f32[2]) {{ %r = sin(%b) return %d, %r, %b }}""",
+        None,
+        numeric=False,
+    )
+
+
 def test_a_loop_gets_and_gives_only_what_is_needed() -> None:
     check(
         """graph @main(%x: f32[4], %w: f32[3], %m: i64[]) {

@@ -25,7 +25,7 @@ from onnx import GraphProto
 
 from ....ir.constant import Constant
 from ....ir.dims import Dim
-from ....ir.errors import UnsupportedError
+from ....ir.errors import CapgraphError, UnsupportedError
 from ....ir.graph import Graph, Node, Value
 from ....ir.types import DType
 from .dialect import Dialect
@@ -37,6 +37,7 @@ class Model(Protocol):
     """What all graphs of the model that is being written share."""
 
     is_inlined_early: bool
+    doubts: list[CapgraphError]
 
     @property
     def came_at(self) -> int:
@@ -130,6 +131,10 @@ class ExportContext:
         if not self.writer.model.is_fixed:
             self.writer.require_opset(version, why)
         return self.opset >= version
+
+    def doubt(self, error: CapgraphError) -> None:
+        """Notes what is wrong with the node if onnx's checker refuses the model, as sizes may turn out so."""
+        self.writer.model.doubts.append(error.located(self.node.where()))
 
     def inline_early(self) -> None:
         """Says that the model has an operator that ONNX Runtime should take as its body before it optimizes."""

@@ -81,7 +81,7 @@ def export_model(
     while True:
         writer = ModelWriter(target, storage or Inline(), value_info, dialect, operators)
         writer.is_fixed, writer.came_at = opset is not None, known_opset(graph)
-        writer.wants_kernels = wants_kernels
+        writer.wants_kernels, writer.last = wants_kernels, opset or high
         usual_ir = _kept_ir_version(graph, target) if keep_versions else DEFAULT_IR_VERSION
         usual_ir = min(usual_ir, NEWEST_IR) if is_for_ort else usual_ir
         try:
@@ -195,10 +195,10 @@ def _written(writer: ModelWriter, graph: Graph, reason: str, check: bool) -> Mod
     model.ir_version = least_ir_version(model)
     large = [Large(name, content) for name, content in graph.defaults.items()] + main.large
     if check:
-        _check(model, main.large)
+        _check(model, main.large, writer)
     if DOMAIN in writer.versions:
         in_default_domain(model)
-    declare_outputs(model, graph)
+    declare_outputs(model.graph, graph)
     write_signature(model, graph)
     model.graph.initializer.extend(writer.storage.tensor(item.content, item.name) for item in large)
     return model
@@ -217,10 +217,12 @@ def _reserve_signature(writer: ModelWriter, graph: Graph) -> None:
         writer.reserve(name)
 
 
-def _check(model: ModelProto, large: Sequence[Large]) -> None:
+def _check(model: ModelProto, large: Sequence[Large], writer: ModelWriter) -> None:
     """Runs onnx's checker with the large initializers as inputs, so that their contents need not be copied.
 
     Inputs and outputs of unknown rank, which every runtime takes and the checker does not, are checked as scalars.
+    Raises the first of the writer's doubts where it refuses the model, and one that a newer opset settles where it
+    does not look at sizes.
     """
     outside = _take_external(model.graph)
     declared = [declaration(item.name, item.content.type) for item in large]
@@ -230,12 +232,17 @@ def _check(model: ModelProto, large: Sequence[Large]) -> None:
         for tensor in tensors
     ]
     unknown = [info for info in (*model.graph.input, *model.graph.output) if not _has_shape(info)]
+    for doubt in writer.doubts if unknown else ():
+        if isinstance(doubt, NeedsOpset) and (writer.last is None or doubt.version <= writer.last):
+            raise doubt
     model.graph.input.extend(declared)
     for info in unknown:
         info.type.tensor_type.shape.SetInParent()
     try:
         onnx.checker.check_model(model, full_check=not unknown)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        if writer.doubts:
+            raise writer.doubts[0] from error
         raise InternalError(f"the exported model is not valid: {error}", remedy="report it with the graph") from error
     finally:
         del model.graph.input[len(model.graph.input) - len(declared) :]

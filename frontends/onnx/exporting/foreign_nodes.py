@@ -18,7 +18,7 @@ from ....ir.errors import ModelError, UnsupportedError
 from ....ir.graph import Graph, Node
 from ....ir.op import Op, foreign
 from ..context.export_context import ExportContext, Operand
-from ..ops.control import require_branches
+from ..ops.control import doubt_states, require_branches
 from ..ops.recurrent import IMPORTS, require_hidden_size
 from ..schemas import unchanged_span
 
@@ -62,6 +62,9 @@ def write_foreign(ctx: ExportContext, node: Node) -> None:
         require_hidden_size(ctx, attributes.get("hidden_size"))
     if not domain and op_type == "If":
         require_branches(ctx, attributes["then_branch"], attributes["else_branch"])
+    if not domain and op_type == "Scan":
+        body = attributes["body"]
+        doubt_states(ctx, body, len(body.inputs) - sum(node.attrs["captured"]) - attributes["num_scan_inputs"])
     counts = iter(node.attrs.get("captured", ()))
     taken = own_inputs(node)
     for name, value in attributes.items():

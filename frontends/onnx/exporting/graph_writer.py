@@ -21,6 +21,7 @@ from ..context.dialect import Dialect, takes_attention_apart
 from ..context.export_context import ExportContext, Operand
 from ..contrib import find_groups
 from ..contrib.group import Group
+from ..files.metadata import declare_outputs
 from ..ops import EXPORTS
 from ..schemas import OperatorUse, schema_of, unchanged_span
 from ..tensors import constant_to_proto, type_text, type_to_proto
@@ -318,7 +319,9 @@ class GraphWriter:
         outputs = [name_of(name) for name in body.output_names]
         outer = [self._name_outside(value, {*inputs, *outputs}) for value in captured]
         inner.write_body(body, [*inputs, *outer], outputs)
-        return inner.proto(body, inputs, outputs)
+        proto = inner.proto(body, inputs, outputs)
+        declare_outputs(proto, body)
+        return proto
 
     def _name_outside(self, value: Operand, hidden: Collection[str]) -> str:
         """The name of a captured value, of a copy where a region has another value of that name."""

@@ -75,6 +75,7 @@ class ModelWriter:
         self.dialect = dialect
         self.versions = {"": opset}
         self.came_at = 0  # the opset of the model that the graph came from; 0 for one from elsewhere
+        self.last: int | None = None  # the newest opset that the model may have; None for any
         self.is_fixed = False  # whether the caller chose the opset
         self.wants_kernels = False  # whether every operator is to have a kernel in ONNX Runtime
         self._limits: dict[str, int] = {}
@@ -82,6 +83,7 @@ class ModelWriter:
         self.type_texts: dict[str, str] = {}  # of names that stand for no value of the graph
         self.as_parts: Counter[str] = Counter()  # ops whose operator the opset lacks
         self.is_inlined_early = False  # whether some operator is one that ONNX Runtime should run as its body
+        self.doubts: list[CapgraphError] = []  # what is wrong if the checker refuses the model
         self._names: set[str] = set()
         self._suffixes: dict[str, int] = {}
 

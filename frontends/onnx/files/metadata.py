@@ -126,10 +126,10 @@ def keep_declared(graph: Graph, name: str, declared: Type) -> None:
     graph.metadata[_DECLARED + name] = str(declared)
 
 
-def declare_outputs(model: ModelProto, graph: Graph) -> None:
+def declare_outputs(proto: GraphProto, graph: Graph) -> None:
     """States the shapes that `keep_declared` noted, where the rank is still unknown."""
-    for info, value in zip(model.graph.output, graph.outputs, strict=True):
-        text = graph.metadata.get(_DECLARED + info.name)
+    for info, name, value in zip(proto.output, graph.output_names, graph.outputs, strict=True):
+        text = graph.metadata.get(_DECLARED + name)
         if text is not None and isinstance(value.type, TensorType) and value.type.shape is None:
             info.type.CopyFrom(type_to_proto(parse_type(text)))
 

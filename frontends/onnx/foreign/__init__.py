@@ -14,11 +14,12 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto
 from ....ir.analysis.contents import constant_of
 from ....ir.dims import Dim, SymDim, parse_dim, symbols
 from ....ir.errors import ModelError, ShapeError, UnsupportedError
-from ....ir.graph import Value
+from ....ir.graph import Graph, Value
 from ....ir.op import FRESH
 from ....ir.types import DType, OptionalType, SequenceType, TensorType, Type, type_symbols
 from ..context.import_context import MAX_PRECISE_DEPTH, ImportContext, ImportedRegion
 from ..exporting.foreign_nodes import OWN_ATTRIBUTES, foreign_op
+from ..files.metadata import keep_declared
 from ..schemas import first_schema, unchanged_span
 from ..tensors import constant_to_proto, type_from_proto, type_to_proto
 from .regions import control_flow_types, region_input_types, widened, without_shape
@@ -44,9 +45,9 @@ def import_foreign(ctx: ImportContext, domain: str) -> Sequence[Value | None]:
     if not domain and ctx.op_type == "Pad":
         _widen_axes(ctx)
     attrs, captured = _attributes(ctx)
-    types = _result_types(ctx, domain, attrs, places)
     span = unchanged_span(ctx.op_type, ctx.version, domain)
     attrs["opset_version"] = span[0] if span is not None else ctx.version
+    types = _result_types(ctx, domain, attrs, places)
     if places != list(range(len(places))):
         attrs["results"] = tuple(places)
     op = foreign_op(domain, ctx.op_type)
@@ -81,6 +82,8 @@ def _attributes(ctx: ImportContext) -> tuple[dict[str, Any], list[Value]]:
             raise UnsupportedError(f"{ctx.op_type} has an attribute called {name}, which foreign nodes use themselves")
         if proto.type == AttributeProto.GRAPH:
             region = _region(ctx, proto.g)
+            if ctx.op_type == "Scan":
+                _keep_ranks(region.body, proto.g)
             attrs[name] = region.body
             captured += region.captured
             counts.append(len(region.captured))
@@ -104,6 +107,14 @@ def _region(ctx: ImportContext, proto: GraphProto) -> ImportedRegion:
     counters = 2 if ctx.op_type == "Loop" else 0  # of which ONNX Runtime has to know the rank
     open_types = [ty and without_shape(ty) for ty in types[counters:]]
     return ctx.scope.import_closed_region(proto, [*types[:counters], *open_types])
+
+
+def _keep_ranks(body: Graph, proto: GraphProto) -> None:
+    """Notes the ranks that a body states for its results, which ONNX Runtime has to know of a Scan."""
+    for name, info in zip(body.output_names, proto.output, strict=True):
+        stated = type_from_proto(info.type)
+        if isinstance(stated, TensorType) and stated.shape is not None:
+            keep_declared(body, name, stated.with_shape((FRESH,) * stated.rank))
 
 
 def _attribute(ctx: ImportContext, proto: AttributeProto) -> Any:

@@ -1,9 +1,9 @@
 """Foreign ONNX operators: how they run.
 
-Control flow and optionals are run here, over graphs, ZipMap, which onnx does not implement, and SequenceInsert,
-SplitToSequence, Slice, STFT and StringNormalizer, which it gets wrong; everything else by onnx's reference
-implementation, else by ONNX Runtime where that is there, and the other way around for `ai.onnx.ml`. Sequences are
-lists, maps are dicts, an empty optional is None and a full one its element, strings are arrays of objects.
+Control flow and optionals are run here, over graphs, ZipMap, which onnx does not implement, and ConcatFromSequence,
+SequenceInsert, SplitToSequence, Slice, STFT and StringNormalizer, which it or ONNX Runtime gets wrong; everything else
+by onnx's reference implementation, else by ONNX Runtime where that is there, and the other way around for `ai.onnx.ml`.
+Sequences are lists, maps are dicts, an empty optional is None and a full one its element, strings arrays of objects.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,11 +19,12 @@ from onnx.reference import ReferenceEvaluator
 from ....ir.attrs import Attrs
 from ....ir.constant import Constant, is_array
 from ....ir.errors import ExecutionError, MissingPackageError, UnsupportedError
-from ....ir.evaluate import FAILURES, evaluate_graph
+from ....ir.evaluate import FAILURES, BoundRegion, evaluate_graph
 from ....ir.foreign import register_shaping
 from ....ir.graph import Graph, Node, Value
 from ....ir.op import Op
 from ....ir.ops import native
+from ....ir.ops.control import run_scan
 from ....ir.ops.signal import stft
 from ....ir.ops.slicing import dynamic_slice
 from ....ir.types import DType, OptionalType, SequenceType, TensorType, Type
@@ -31,6 +32,7 @@ from ..exporting.exporter import export_model
 from ..exporting.foreign_nodes import own_inputs, results_in_place
 from ..exporting.saturation import without_saturation
 from . import runtime
+from .regions import BATCHED_SCAN
 from .runtime import RuntimeNode, runtime_node
 
 _BOUNDS = 2
@@ -98,6 +100,53 @@ def _stacked(rows: Sequence[Any], ty: Type) -> Any:
     assert isinstance(ty, TensorType)  # ONNX scans tensors only
     sizes = [dim if isinstance(dim, int) else 0 for dim in ty.shape or ()]
     return np.zeros((0, *sizes), ty.dtype.numpy)
+
+
+def _run_scan(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    """Along any axes, which onnx's implementation lacks; in opset 8 sample by sample, each up to its own length."""
+    count, attrs = own_inputs(node), node.attrs
+    own, captured = operands[:count], operands[count:]
+    if attrs["opset_version"] != BATCHED_SCAN:
+        return _chosen(node, _scan(attrs, own, captured))
+    lengths, *own = own
+    longest = np.shape(own[-1])[1]
+    states = len(own) - attrs["num_scan_inputs"]
+    samples: list[Sequence[Any]] = []
+    for sample in range(len(own[-1])):
+        values = [x[sample, ...] for x in own]
+        length = longest if lengths is None else int(lengths[sample])
+        if not 0 <= length <= longest:
+            raise ExecutionError(f"Scan is to go through {length} of {longest} values")
+        results = _scan(attrs, [*values[:states], *(x[:length] for x in values[states:])], captured)
+        samples.append([*results[:states], *(_padded(x, longest) for x in results[states:])])
+    return _chosen(node, [np.stack(column) for column in zip(*samples, strict=True)])
+
+
+def _scan(attrs: Attrs, own: Sequence[Any], captured: Sequence[Any]) -> tuple[Any, ...]:
+    scanned = attrs["num_scan_inputs"]
+    return run_scan(
+        *own,
+        *captured,
+        body=BoundRegion(attrs["body"], {}),
+        states=len(own) - scanned,
+        scan_inputs=scanned,
+        input_axes=attrs.get("scan_input_axes", ()),
+        output_axes=attrs.get("scan_output_axes", ()),
+        input_reverse=attrs.get("scan_input_directions", attrs.get("directions", ())),
+        output_reverse=attrs.get("scan_output_directions", ()),
+    )
+
+
+def _padded(x: Any, length: int) -> Any:
+    """`x` with zeros behind it, as ONNX Runtime has them."""
+    missing = np.full((length - len(x), *x.shape[1:]), "" if x.dtype == object else 0, x.dtype)
+    return np.concatenate([x, missing])
+
+
+def _run_concat_from_sequence(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+    """Of tensors that fit: of others ONNX Runtime gives what lies in memory."""
+    join = np.stack if node.attrs.get("new_axis", 0) else np.concatenate
+    return [join(operands[0], node.attrs["axis"])]
 
 
 def _run_optional(_node: Node, operands: Sequence[Any]) -> Sequence[Any]:
@@ -203,6 +252,8 @@ def _with_case(word: str, action: str) -> str:
 _OWN: dict[str, Callable[[Node, Sequence[Any]], Sequence[Any]]] = {
     "onnx.If": _run_if,
     "onnx.Loop": _run_loop,
+    "onnx.Scan": _run_scan,
+    "onnx.ConcatFromSequence": _run_concat_from_sequence,
     "onnx.Optional": _run_optional,
     "onnx.OptionalHasElement": _run_has_element,
     "onnx.OptionalGetElement": _run_get_element,

@@ -9,6 +9,7 @@ from typing import Any
 from onnx import AttributeProto, GraphProto
 
 from ....ir.dims import Dim, Truth
+from ....ir.errors import ModelError
 from ....ir.graph import Graph, Value
 from ....ir.op import FRESH
 from ....ir.types import DType, OptionalType, SequenceType, TensorType, Type, compatible
@@ -22,7 +23,8 @@ def region_input_types(
 ) -> list[Type | None]:
     """Types for the inputs of a subgraph that Loop or Scan hand something to; None leaves what the model states.
 
-    What a Loop carries may have other shapes than its body states, which no runner minds.
+    What a Loop carries may have other shapes than its body states, which no runner minds. What a Scan is given may as
+    well, but where that says less, the body tells ONNX Runtime the ranks that it needs.
     """
     stated = [type_from_proto(info.type) for info in proto.input]
     operands = [_joined(value.type, value.type) if value is not None else None for value in inputs]
@@ -30,15 +32,21 @@ def region_input_types(
         given = [*map(_counter, stated[:2], _SCALARS), *operands[2:]]
         return [_of_kind(own, ty) for own, ty in zip(stated, given, strict=False)]
     if op_type == "Scan" and "num_scan_inputs" in attributes:
+        if len(operands) > len(stated):  # of samples, whose lengths come first
+            operands = [*map(_slice, operands[1:])]
         states = len(operands) - attributes["num_scan_inputs"].i
         given = [*operands[:states], *map(_slice, operands[states:])]
-        return [ty if own is None else None for own, ty in zip(stated, given, strict=False)]
+        return [ty if own is None or _contradicts(own, ty) else None for own, ty in zip(stated, given, strict=False)]
     return []
 
 
 def _counter(stated: Type | None, scalar: TensorType) -> Type:
     """The iteration or condition with the rank that the body states, which is usually 0."""
     return stated if isinstance(stated, TensorType) and stated.shape is not None else scalar
+
+
+def _contradicts(stated: Type, given: Type | None) -> bool:
+    return given is not None and compatible(stated, given) is Truth.NO
 
 
 def _of_kind(stated: Type | None, given: Type | None) -> Type | None:
@@ -69,17 +77,53 @@ def _slice(ty: Type | None) -> Type | None:
 
 
 def control_flow_types(op_type: str, inputs: Sequence[Value | None], attrs: Mapping[str, Any]) -> Sequence[Type] | None:
-    """The result types of If and Loop from those of their regions; None for any other operator."""
+    """The result types of If, Loop and Scan from those of their regions; None for any other operator."""
     if op_type == "If":
         branches: list[Graph] = [attrs["then_branch"], attrs["else_branch"]]
         pairs = zip(*(branch.outputs for branch in branches), strict=False)
         return [_joined(left.type, right.type) for left, right in pairs]
+    if op_type == "Scan":
+        return _scan_types(inputs, attrs)
     if op_type != "Loop":
         return None
     initial = [value.type for value in inputs[2:] if value is not None]
     results = [value.type for value in attrs["body"].outputs[1:]]
     carried = [_joined(first, last) for first, last in zip(initial, results, strict=False)]
-    return [*carried, *(_scanned(ty) for ty in results[len(carried) :])]
+    return [*carried, *(_with_axis(_joined(ty, ty), 0, FRESH) for ty in results[len(carried) :])]
+
+
+def _scan_types(inputs: Sequence[Value | None], attrs: Mapping[str, Any]) -> Sequence[Type]:
+    """In opset 8 all have the samples of a batch along their first axis, and lengths are the first operand."""
+    batch = int(attrs["opset_version"] == BATCHED_SCAN)
+    own = [value.type for value in inputs[batch:] if value is not None]
+    results = [value.type for value in attrs["body"].outputs]
+    states = len(own) - attrs["num_scan_inputs"]
+    if not 0 <= states < len(own):
+        raise ModelError(f"a Scan over {attrs['num_scan_inputs']} inputs has {len(own)} operands")
+    scanned = own[-1]
+    length = _size(scanned, (attrs.get("scan_input_axes") or (batch,))[-1])
+    axes = attrs.get("scan_output_axes") or (0,) * len(results)
+    types = [
+        *map(_joined, own[:states], (_with_axis(ty, 0, FRESH) if batch else ty for ty in results)),
+        *(_with_axis(_joined(ty, ty), axis, length) for ty, axis in zip(results[states:], axes, strict=False)),
+    ]
+    return [*types[:states], *(_with_axis(ty, 0, _size(scanned, 0)) if batch else ty for ty in types[states:])]
+
+
+BATCHED_SCAN = 8
+"""The opset in which Scan has samples."""
+
+
+def _size(ty: Type, axis: int) -> Dim:
+    shape = ty.shape if isinstance(ty, TensorType) else None
+    return shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else FRESH
+
+
+def _with_axis(ty: Type, axis: int, size: Dim) -> Type:
+    if not isinstance(ty, TensorType) or ty.shape is None:
+        return ty
+    at = axis % (len(ty.shape) + 1)
+    return ty.with_shape((*ty.shape[:at], size, *ty.shape[at:]))
 
 
 def _joined(left: Type, right: Type) -> Type:
@@ -95,9 +139,3 @@ def _joined(left: Type, right: Type) -> Type:
 
 def _common(left: Dim, right: Dim) -> Dim:
     return left if isinstance(left, int) and left == right else FRESH
-
-
-def _scanned(ty: Type) -> Type:
-    if not isinstance(ty, TensorType) or ty.shape is None:
-        return ty
-    return ty.with_shape((FRESH, *(_common(dim, dim) for dim in ty.shape)))

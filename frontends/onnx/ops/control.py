@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from ....ir.dims import Dim, SymDim, Truth, compare
 from ....ir.dims.constraints import assume_bound, collect_constraints
-from ....ir.errors import ModelError, ShapeError
+from ....ir.errors import CapgraphError, ModelError, ShapeError, UnsupportedError
 from ....ir.graph import Graph, Node, Value
 from ....ir.op import FRESH
 from ....ir.ops import native
-from ....ir.types import DType, TensorType
+from ....ir.types import DType, TensorType, compatible
 from ..context.export_context import ExportContext
 from ..context.import_context import MAX_PRECISE_DEPTH, ImportContext, ImportedRegion, NotNative
 
@@ -227,17 +227,14 @@ def export_if(ctx: ExportContext, node: Node) -> None:
 
 def require_branches(ctx: ExportContext, one: Graph, other: Graph) -> None:
     """Says that the node needs opset 11 where branches of an If give results of other shapes."""
-    if any(map(_differ, one.outputs, other.outputs)):
-        ctx.require_opset(11, "If of branches whose results have other shapes")
-
-
-def _differ(left: Value, right: Value) -> bool:
-    """Whether two results have shapes that cannot be equal."""
-    shapes = [value.type.shape for value in (left, right) if isinstance(value.type, TensorType)]
-    if len(shapes) < 2 or None in shapes:
-        return False
-    one, other = (tuple(shape or ()) for shape in shapes)
-    return len(one) != len(other) or any(compare(a, b) is Truth.NO for a, b in zip(one, other, strict=True))
+    alike = [compatible(left.type, right.type) for left, right in zip(one.outputs, other.outputs, strict=False)]
+    try:
+        if set(alike) - {Truth.YES}:
+            ctx.require_opset(11, "If of branches whose results have other shapes")
+    except CapgraphError as error:
+        if Truth.NO in alike:
+            raise
+        ctx.doubt(error)
 
 
 _BRANCHES = {"then_branch": "then_body", "else_branch": "else_body"}
@@ -250,9 +247,17 @@ def export_loop(ctx: ExportContext, node: Node) -> None:
     ctx.emit("Loop", node.inputs[:own], node.outputs, body=body)
 
 
+def doubt_states(ctx: ExportContext, body: Graph, states: int) -> None:
+    """Notes that the sizes of a Scan's states may change, which ONNX does not allow."""
+    pairs = zip(body.inputs[:states], body.outputs, strict=False)
+    if any(compatible(old.type, new.type) is not Truth.YES for old, new in pairs):
+        ctx.doubt(UnsupportedError("ONNX has no Scan whose states change their sizes", remedy="make it a loop"))
+
+
 def export_scan(ctx: ExportContext, node: Node) -> None:
     """Scan, whose body reads captured values from around it."""
     own = node.attrs["states"] + node.attrs["scan_inputs"]
+    doubt_states(ctx, node.attrs["body"], node.attrs["states"])
     ctx.emit(
         "Scan",
         node.inputs[:own],

@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.ir.dims import symbol
@@ -93,6 +94,17 @@ def test_sequences_are_lists():
     s, n = run(graph, np.ones(2, F32), np.zeros(3, F32))
     assert [item.tolist() for item in s] == [[1, 1], [0, 0, 0]]
     assert n == 2
+
+
+def test_tensors_of_other_shapes_are_not_joined() -> None:
+    """ONNX Runtime gives what lies in memory, where one of them is empty."""
+    graph = graph_of(
+        "net (float[N, M] x, float[K, L] y) => (float z) "
+        "{ s = SequenceConstruct(x) t = SequenceInsert(s, y) z = ConcatFromSequence <axis = 0, new_axis = 1> (t) }"
+    )
+    assert run(graph, np.ones((2, 3), F32), np.zeros((2, 3), F32))[0].shape == (2, 2, 3)
+    with pytest.raises(ExecutionError, match="same shape"):
+        run(graph, np.zeros((0, 3), F32), np.ones((3, 2), F32))
 
 
 @pytest.mark.parametrize("stated", ["seq(float)", "seq(float[1])", "seq(float[A, B])"])
@@ -305,6 +317,84 @@ def test_a_carried_sequence_takes_elements_of_other_ranks_than_the_body_states()
         }"""
     )
     assert run(graph, np.array(2), np.ones(2, F32))[0].shape == (1, 1, 2)
+
+
+def test_a_scan_over_a_state_of_unknown_rank() -> None:
+    """Along an axis that onnx's implementation does not take."""
+    graph = graph_of(
+        """net (float[] x, float[A, B] s) => (float[] y, float[C, D] z) {
+          y, z = Scan <num_scan_inputs = 1, scan_input_axes = [1], scan_output_axes = [-1],
+            scan_output_directions = [1],
+            body = step (float[] v, float[E] e) => (float[] w, float[E] r) { w = Add(v, e) r = Neg(e) }> (x, s)
+        }"""
+    )
+    assert only(graph, "onnx.Scan").outputs[1].type == TensorType(DType.F32, (symbol("u0"), symbol("B")))
+    s = np.arange(6, dtype=F32).reshape(2, 3)
+    y, z = run(graph, np.ones(2, F32), s)
+    assert y.tolist() == [4.0, 13.0]
+    assert z.tolist() == [[-2.0, -1.0, 0.0], [-5.0, -4.0, -3.0]]
+
+
+@pytest.mark.parametrize("head", ["", '<ir_version: 8, opset_import: ["": 8]> '])
+def test_a_scan_takes_other_ranks_than_its_body_states(head: str) -> None:
+    """What goes in is a vector, in opset 8 of each sample."""
+    batch, lengths = ("1, ", "n, ") if head else ("", "")
+    graph = graph_of(
+        head
+        + f"""net (int64[1] n, float[] x, float[{batch}T, 2] s) => (float[] w, float[N] y) {{
+          w, y = Scan <num_scan_inputs = 1, body = step (float[] v, float e) => (float[] u, float r) {{
+            u = Neg(v)
+            r = Neg(e)
+          }}> ({lengths}x, s)
+        }}"""
+    )
+    x, s = np.ones((1, 2) if head else 2, F32), np.ones((1, 3, 2) if head else (3, 2), F32)
+    w, y = run(graph, np.array([3]), x, s)
+    assert w.tolist() == (-x).tolist()
+    assert y.tolist() == (-s).tolist()
+
+
+@pytest.mark.parametrize("dialect", list(Dialect))
+def test_onnxruntime_runs_a_file_of_a_scan_over_a_state_of_unknown_rank(dialect: Dialect) -> None:
+    """It has to know the rank of what the body gives, which only the body states."""
+    graph = graph_of(
+        """net (float[] x, float[N] s) => (float[] y, float[M, K] z) {
+          y, z = Scan <num_scan_inputs = 1, body = step (float[] v, float e) => (float[A] w, float[B] r) {
+            w = Add(v, e)
+            r = Neg(v)
+          }> (x, s)
+        }"""
+    )
+    x, s = np.ones(2, F32), np.arange(2, dtype=F32)
+    session = onnxruntime.InferenceSession(export_model(graph, dialect=dialect).SerializeToString())
+    theirs = session.run(None, {"x": x, "s": s})
+    assert [each.tolist() for each in theirs] == [[2, 2], [[-1, -1], [-1, -1]]]
+    assert [each.tolist() for each in run(graph, x, s)] == [each.tolist() for each in theirs]
+
+
+def test_a_scan_over_samples_of_other_lengths() -> None:
+    """Opset 8 has a batch along the first axis; what lies behind a sample's length is zeros, as in ONNX Runtime."""
+    graph = graph_of(
+        """<ir_version: 8, opset_import: ["": 8]> net (int64[B] n, float[B] x, float[B, T, 1] s)
+        => (float[B] y, float[B, T, 1, 1] z) {
+          y, z = Scan <num_scan_inputs = 1, directions = [1], body = step (float v, float[1] e)
+            => (float w, float[1, 1] r) {
+            t = ReduceSum <axes = [0], keepdims = 0> (e)
+            w = Sub(t, v)
+            r = Unsqueeze <axes = [0]> (e)
+          }> (n, x, s)
+        }"""
+    )
+    assert only(graph, "onnx.Scan")
+    s = np.arange(6, dtype=F32).reshape(2, 3, 1)
+    y, z = run(graph, np.array([2, 1]), np.array([1, 7], F32), s)
+    assert y.tolist() == [0.0, -4.0]
+    assert z.reshape(2, 3).tolist() == [[1.0, 0.0, 0.0], [3.0, 0.0, 0.0]]
+    with pytest.raises(ExecutionError, match="4 of 3 values"):
+        run(graph, np.array([2, 4]), np.array([1, 7], F32), s)
+    session = onnxruntime.InferenceSession(export_model(graph).SerializeToString())
+    theirs = session.run(None, {"n": np.array([2, 1]), "x": np.array([1, 7], F32), "s": s})
+    assert [each.tolist() for each in theirs] == [y.tolist(), z.tolist()]
 
 
 def test_onnxruntime_runs_a_file_of_a_loop_with_results_that_nobody_reads() -> None:

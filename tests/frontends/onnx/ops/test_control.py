@@ -10,6 +10,7 @@ from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.ir.equality import assert_equal
 from capgraph.ir.errors import ExecutionError, UnsupportedError
+from capgraph.ir.evaluate import evaluate_graph
 from capgraph.ir.graph import Graph
 from capgraph.ir.text.parser import parse
 
@@ -212,6 +213,52 @@ def test_branches_whose_results_have_other_shapes_need_opset_11(size: str, opset
         graph @t(%x: f32[2], %z: f32[{size}]) {{ %w: f32[{size}] = abs(%z) return %w }}"""
     )
     assert _least(graph) == opset
+
+
+def test_branches_that_onnx_takes_for_others_need_opset_11() -> None:
+    """It takes the result of the inner one, of one size or another, to have the one that is known."""
+    text = """net (bool c, float[N] x, float[1] b) => (float[M] y) {
+        y = If (c) <
+            then_branch = t () => (float[K] p) {
+                p = If (c) <
+                    then_branch = a () => (float[N] q) { q = Neg(x) },
+                    else_branch = e () => (float[1] r) { r = Neg(b) }
+                >
+            },
+            else_branch = u () => (float[2] s) { s = Constant <value = float[2] {1, 2}> () }
+        >
+    }"""
+    graph = imported(model(text, 9))
+    assert _least(graph) == 11
+    assert export_model(graph, keep_versions=True).opset_import[0].version == 11
+
+
+def test_branches_of_unknown_ranks_are_written_at_opset_11() -> None:
+    """ONNX Runtime infers more of them than is checked."""
+    text = """net (bool c, float[] x, float[1] b) => (float[] y) {
+        y = If (c) <
+            then_branch = t () => (float[] p) { p = Identity(x) },
+            else_branch = e () => (float[2] q) { q = Concat <axis = 0> (b, b) }
+        >
+    }"""
+    graph = imported(model(text, 9), native=False)
+    assert export_model(graph, keep_versions=True).opset_import[0].version == 11
+    assert export_model(graph, opset=9).opset_import[0].version == 9
+
+
+def test_a_scan_whose_state_changes_its_size_is_not_written() -> None:
+    """The standard requires states "to have the same shape in each iteration of the loop"."""
+    text = """net (float[1] x, float[T] s) => (float[M] y) {
+        y = Scan <
+            num_scan_inputs = 1,
+            body = step (float[A] v, float e) => (float[B] w) { w = Concat <axis = 0> (v, v) }
+        > (x, s)
+    }"""
+    graph = imported(model(text))
+    (y,) = evaluate_graph(graph, [X[:1], Y[:2]])
+    assert y.tolist() == [1, 1, 1, 1]
+    with pytest.raises(UnsupportedError, match="states change their sizes"):
+        export_model(graph)
 
 
 def _least(graph: Graph) -> int:
