@@ -160,7 +160,7 @@ class _Writer:
     def _shown_by_lengths(self, lengths: Value) -> Value:
         """bool[B, 1, T or 1, S]: the keys before each sample's length, and with `causal` before each query's place."""
         b = self.b
-        ends = b.op("reshape", lengths, shape=(self.batch, 1, 1, 1))
+        ends = b.op("unsqueeze", lengths, axes=(1, 2, 3))
         key = b.op("arange", limit=self.keys)
         if not self.attrs["causal"]:
             return b.op("less", key, ends)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from capgraph.frontends.onnx.context.dialect import Dialect
 from capgraph.frontends.onnx.exporting.exporter import export_model
@@ -87,6 +88,22 @@ def test_a_cache_kept_outside(causal):
     inputs[0] = random(0, 2, 4, 1, 4)
     model = one_node("Attention", inputs, 1, 24, {"is_causal": causal})
     assert op_names(check(model, feeds_of(*inputs))) == ["attention"]
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.parametrize(("batch", "lengths"), [("2", [1]), ("2", [3, 1]), ("B", [3, 1])])
+def test_as_many_lengths_as_come_are_written_without_a_reshape(batch: str, lengths: list[int], causal: int) -> None:
+    """The shape of as many as samples failed for one length for all of them, which ONNX Runtime takes of doubles."""
+    operands = ", ".join(f"double[{batch},4,3,4] {name}" for name in "qkv")
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 24]>
+        g ({operands}, int64[L] lengths) => (double[?,?,?,?] y)
+        {{ y = Attention <is_causal = {causal}> (q, k, v, "", "", "", lengths) }}""")
+    feeds = {name: random(seed, 2, 4, 3, 4).astype(np.float64) for seed, name in enumerate("qkv")}
+    feeds["lengths"] = np.array(lengths)
+    graph = imported(model)
+    written = export_model(graph, dialect=Dialect.STANDARD)
+    assert "Reshape" not in [node.op_type for node in written.graph.node]
+    compare(runtime_of(written, feeds), evaluated(graph, feeds))
 
 
 @pytest.mark.parametrize(
