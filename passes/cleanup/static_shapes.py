@@ -10,12 +10,14 @@ the symbols, which nothing makes any more, must go from the types, attributes an
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from ...ir.analysis import all_nodes
 from ...ir.analysis.contents import constant_of
 from ...ir.analysis.shape_values import ShapeValues
 from ...ir.attrs import AttrValue
@@ -23,6 +25,7 @@ from ...ir.binding import Sizes, bind_attr, mentioned, plain_sizes
 from ...ir.constant import Constant
 from ...ir.dims import Dim, SymDim, Truth, bind, is_at_least, lower_bound, product, symbols
 from ...ir.dims.constraints import collect_constraints
+from ...ir.edit_checks import check_declared
 from ...ir.errors import CapgraphError, ShapeError
 from ...ir.graph import Graph, Node, Value
 from ...ir.op import FRESH
@@ -55,9 +58,7 @@ class StaticShapes(Pass):
             known.bind(node)
             rule = _RULES.get(node.op.name)
             static = _known_form(rule, _Operands(node, shapes, bound)) if rule is not None else None
-            if static is not None and rewriter.may_rewrite(node.op.name, node):
-                made = rewriter.node(native(static.op), static.inputs, static.attrs)
-                known.replace(node, made.outputs)
+            if static is not None and known.replaced(node, partial(_made, static, rewriter)):
                 shapes = ShapeValues()
 
 
@@ -67,6 +68,10 @@ class Static(NamedTuple):
     op: str
     inputs: tuple[Value | None, ...]
     attrs: dict[str, AttrValue]
+
+
+def _made(static: Static, rewriter: Rewriter) -> Sequence[Value]:
+    return rewriter.node(native(static.op), static.inputs, static.attrs).outputs
 
 
 class _Operands:
@@ -319,9 +324,20 @@ def known_by_rule(node: Node, bound: frozenset[str]) -> Sizes:
     if not made or node.op.is_foreign:
         return {}
     inferred = node.op.result_types([value.type if value is not None else None for value in node.inputs], node.attrs)
-    pairs = zip(node.outputs, inferred, strict=True)
-    sizes = (each for value, ty in pairs for each in plain_sizes(value.type, ty))
+    return _told([value.type for value in node.outputs], inferred, made)
+
+
+def _told(declared: Sequence[Type], inferred: Sequence[Type], made: frozenset[str]) -> Sizes:
+    sizes = (each for said, found in zip(declared, inferred, strict=True) for each in plain_sizes(said, found))
     return {name: size for name, size in sizes if name in made and size != FRESH}
+
+
+def _require_rules(graph: Graph) -> None:
+    """Raises `TypeRuleError` or `ShapeError` when the rule of a node does not hold, those of regions included."""
+    for node in all_nodes(graph):
+        if not node.op.is_foreign:
+            operands = [value.type if value is not None else None for value in node.inputs]
+            check_declared(node, [value.type for value in node.outputs], node.op.result_types(operands, node.attrs))
 
 
 class KnownSizes:
@@ -343,13 +359,58 @@ class KnownSizes:
                 sizes.update((name, size) for name, size in plain_sizes(old.type, new.type) if name in made)
         return sizes
 
-    def replace(self, node: Node, values: Sequence[Value | None]) -> None:
-        """Makes `values` stand for the results of `node`, and notes what that tells of sizes."""
+    def replaced(self, node: Node, build: Callable[[], Sequence[Value | None]]) -> bool:
+        """Makes what `build` makes stand for the results of `node` (None for an unused one), and notes its sizes.
+
+        False, and nothing changed, where the budget is spent, `build` raises, or a node that follows cannot have the
+        sizes: what only the run may find out, if it gets there at all, needs a symbol to find out.
+        """
+        if not self._rewriter.may_rewrite(node.op.name, node):
+            return False
+        values = self._rewriter.attempt(lambda: self._fitting(node, build))
+        if values is None:
+            self._rewriter.take_back(node.op.name)
+            return False
         sizes = self.learned(node, values)
         self._sizes.update(sizes)
         for old in node.outputs:
             self._refine(old, bind_type(old.type, sizes))
         self._rewriter.replace(node, *values)
+        return True
+
+    def _fitting(self, node: Node, build: Callable[[], Sequence[Value | None]]) -> Sequence[Value | None]:
+        """What `build` makes. Raises `TypeRuleError` or `ShapeError` when a region in it or a later node cannot be."""
+        position = self._rewriter.position
+        values = build()
+        for region in (each for made in self._rewriter.made_since(position) for each in made.regions.values()):
+            _require_rules(region)
+        sizes = {**self._sizes, **self.learned(node, values)}
+        types = {old: new.type for old, new in zip(node.outputs, values, strict=True) if new is not None}
+        pending = [user for old, ty in types.items() if ty != old.type for user in old.users]
+        while pending:
+            user = pending.pop()
+            sizes.update(self._require_rule(user, types, sizes))
+            for value in user.outputs:
+                ty = bind_type(value.type, sizes)
+                if ty != types.get(value, value.type):
+                    types[value] = ty
+                    pending += value.users
+        return values
+
+    def _require_rule(self, node: Node, types: Mapping[Value, Type], sizes: Sizes) -> Sizes:
+        """Raises unless the rules of `node`, and of those in its regions, hold with `sizes`; gives what they tell."""
+        regions = self._bound_regions(node, sizes)
+        for region in regions.values():
+            _require_rules(region)
+        if node.op.is_foreign:
+            return {}
+        attrs = {name: bind_attr(value, sizes) for name, value in node.attrs.items()}
+        operands = [value and bind_type(types.get(value, value.type), sizes) for value in node.inputs]
+        inferred = node.op.result_types(operands, node.op.complete_attrs({**attrs, **regions}))
+        declared = [bind_type(value.type, sizes) for value in node.outputs]
+        check_declared(node, declared, inferred)
+        made = mentioned(declared) - self._bound - mentioned(ty for ty in operands if ty is not None)
+        return _told(declared, inferred, made)
 
     def bind(self, node: Node) -> None:
         """Replaces symbols by what is known of them in the result types, attributes and regions of a node."""
@@ -359,7 +420,7 @@ class KnownSizes:
             self._refine(value, bind_type(value.type, self._sizes))
         changes = {name: bind_attr(value, self._sizes) for name, value in node.attrs.items()}
         changes = {name: value for name, value in changes.items() if value is not node.attrs[name]}
-        changes.update(self._bound_regions(node))
+        changes.update(self._bound_regions(node, self._sizes))
         if changes:
             self._rewriter.set_attrs(node, **changes)
         known = known_by_rule(node, self._bound)
@@ -376,7 +437,7 @@ class KnownSizes:
                 self._mentioned_before[user] = before | mentioned([value.type])
         self._rewriter.graph.refine_type(value, ty)
 
-    def _bound_regions(self, node: Node) -> dict[str, Graph]:
+    def _bound_regions(self, node: Node, sizes: Sizes) -> dict[str, Graph]:
         """Copies of the regions that mention a size which got known.
 
         A symbol of a region's inputs is the region's own unless the operands mention it, or did before it was bound.
@@ -385,7 +446,7 @@ class KnownSizes:
         copies: dict[str, Graph] = {}
         for name, region in node.regions.items():
             own = mentioned(value.type for value in region.inputs) - outside
-            inner = {symbol: size for symbol, size in self._sizes.items() if symbol not in own}
+            inner = {symbol: size for symbol, size in sizes.items() if symbol not in own}
             if inner.keys() & (free_symbols(region) | mentioned(value.type for value in region.values)):
                 copies[name] = region.clone_with_map(self._rewriter.graph.symbols, inner)[0]
         return copies

@@ -7,6 +7,7 @@ loses the captured values that no body reads and the results that nobody reads.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -51,7 +52,7 @@ class SimplifyControlFlow(Pass):
             if not node.regions or not node.has_uses:
                 continue
             build = self._inlined(node, rewriter)
-            if build is None or not _replaced(node, build, known, rewriter):
+            if build is None or not known.replaced(node, partial(_checked, node, build, known, rewriter)):
                 trim(node, rewriter)
         return rewriter.edits > before
 
@@ -96,18 +97,6 @@ def _is_within(trips: int, node: Node, limit: int) -> bool:
 _INLINED: Mapping[str, Callable[[Node, int, Rewriter], Build | None]] = MappingProxyType(
     {"if": _if, "loop": _loop, "scan": _scan}
 )
-
-
-def _replaced(node: Node, build: Build, known: KnownSizes, rewriter: Rewriter) -> bool:
-    """Puts in what `build` makes; False, and nothing changed, where that does not fit."""
-    if not rewriter.may_rewrite(node.op.name, node):
-        return False
-    values = rewriter.attempt(lambda: _checked(node, build, known, rewriter))
-    if values is None:
-        rewriter.take_back(node.op.name)
-        return False
-    known.replace(node, values)
-    return True
 
 
 def _checked(node: Node, build: Build, known: KnownSizes, rewriter: Rewriter) -> tuple[Value | None, ...]:

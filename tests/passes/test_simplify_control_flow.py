@@ -364,6 +364,40 @@ def test_an_unread_condition_goes_without_what_is_handed_on(body: str, after: st
     )
 
 
+SPLIT = "%p, %q = split(%y) {axis = 0, sizes = [2, u0 - 2]}"
+PERHAPS = "%q: f32[u1] = if(%t, %y) {then_body = @some, else_body = @all}"
+SOME = f"""
+    graph @some(%y: f32[u0]) {{ {SPLIT} return %q }}
+    graph @all(%y: f32[u0]) {{ %r = neg(%y) return %r }}
+"""
+
+
+@pytest.mark.parametrize("reader", [SPLIT, PERHAPS])
+def test_a_loop_whose_sizes_break_what_follows_stays(reader: str) -> None:
+    """The run raises, where it gets there."""
+    text = f"""graph @main(%x: f32[2], %t: bool[]) {{
+      {TRIPS.format(1)}
+      %y: f32[u0] = loop(%n, _, %x) {{body = @body, carried = 1}}
+      {reader}
+      return %q
+    }}
+    graph @body(%i: i64[], %c: bool[], %a: f32[N]) {{
+      %r = slice(%a) {{axes = [0], starts = [1], ends = [N], steps = [1]}}
+      return %c, %r
+    }}"""
+    check_pass(SimplifyControlFlow(), text + SOME * (reader is PERHAPS), None, numeric=False)
+
+
+def test_a_loop_whose_sizes_break_a_branch_in_it_stays() -> None:
+    text = f"""graph @main(%x: f32[1], %t: bool[]) {{
+      {TRIPS.format(1)}
+      %y: f32[u2] = loop(%n, _, %x, %t) {{body = @body, carried = 1}}
+      return %y
+    }}
+    graph @body(%i: i64[], %c: bool[], %y: f32[u0], %t: bool[]) {{ {PERHAPS} return %c, %q }}"""
+    check_pass(SimplifyControlFlow(), text + SOME, None, numeric=False)
+
+
 def test_loops_within_loops() -> None:
     """The inner one runs as often as the outer one's iteration says."""
     check(

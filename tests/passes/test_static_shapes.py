@@ -49,6 +49,16 @@ def test_constants(dynamic: str, static: str) -> None:
     )
 
 
+def test_a_size_that_breaks_what_follows_stays_dynamic() -> None:
+    text = f"""graph @main(%x: f32[1]) {{
+      {VECTOR.format(1, [1])}
+      %y: f32[u0] = dynamic_reshape(%x, %v)
+      %p, %q = split(%y) {{axis = 0, sizes = [2, u0 - 2]}}
+      return %q
+    }}"""
+    check_pass(StaticShapes(), text, None, numeric=False)
+
+
 def test_sizes_that_may_be_one_stay_dynamic() -> None:
     text = """graph @main(%x: f32[A, 2], %o: f32[B, 2]) {
       %s: i64[2] = shape(%o)
