@@ -1,12 +1,13 @@
 """Calls whose sizes break what a model was read with: it is read again for just these sizes.
 
 Where two symbolic sizes meet in a broadcast they are taken to be one size, which shapes all over the graph then have. A
-call may have 1 on one side all the same; shapes that were settled at import are wrong for it.
+call may have 1 on one side all the same; shapes that were settled at import are wrong for it. Where only running tells
+the sizes, a call that failed runs again by a program in which the result of each such broadcast has a size of its own.
 """
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from hashlib import blake2b
 from threading import Lock
@@ -16,7 +17,7 @@ import numpy as np
 
 from .executors.replay.counters import Stats
 from .ir.dims import SymDim, evaluate, symbol, symbols
-from .ir.dims.constraints import Constraint, Difference
+from .ir.dims.constraints import Constraint, Difference, untied_sizes
 from .ir.errors import ModelError, ShapeError, TypeRuleError
 from .ir.graph import Graph
 from .ir.notices import Notices
@@ -39,7 +40,7 @@ class ExactSizes:
         known = {name for name, _, _ in self._places}
         told = (each for each in assumed if each.symbols <= known)
         self._assumed = sorted(told, key=lambda each: not isinstance(each, Difference))
-        self._untold = [each for each in assumed if each.symbols & known and not each.symbols <= known]
+        self._untold = [each for each in assumed if not each.symbols <= known]
         self._programs: OrderedDict[_Key, Any] = OrderedDict()
         self._lock = Lock()  # a program that goes may be running in another thread
         self._seed_given: int | None = None
@@ -85,8 +86,13 @@ class ExactSizes:
             if program is None:
                 return None
             self._calls += 1
-            found: dict[str, Any] = program.run(inputs)
+            with self._sizes_of(broken):
+                found: dict[str, Any] = program.run(inputs)
         return found
+
+    def _sizes_of(self, broken: Constraint) -> AbstractContextManager[None]:
+        """Sizes that the inputs do not tell are not taken to be equal, where it may be that which a call broke."""
+        return untied_sizes() if broken in self._untold else nullcontext()
 
     def seed(self, seed: int) -> None:
         """Has the programs draw from now on what follows from `seed`, each numbers of its own. Raises as they do."""
@@ -140,7 +146,8 @@ class ExactSizes:
             self._programs.move_to_end(key)
             return self._programs[key]
         try:
-            made = self._made_for(shapes, broken)
+            with self._sizes_of(broken):
+                made = self._made_for(shapes, broken)
         except (ModelError, ShapeError, TypeRuleError):
             if isinstance(broken, Difference):  # another rank, which running the call does not tell
                 raise

@@ -994,6 +994,17 @@ def test_what_a_model_holds_is_as_inexact_as_what_it_is_given(part: float, is_ex
     assert is_rounding(case, case.calls[0], [expected], [expected * np.float32(part)]) is is_excused
 
 
+def test_ends_of_a_window_may_be_one_number_or_two() -> None:
+    text = """(int64 n) => (float16[?] y) {
+      w = HannWindow <periodic = 0, output_datatype = 10> (n)
+      y = Unique <sorted = 1> (w)
+    }"""
+    case = _case(text, {"n": np.array(2)}, 23)
+    expected = peers_of(case).accepted(0)[0][0]
+    assert expected.shape == (2,)
+    assert is_rounding(case, case.calls[0], [expected], [np.zeros(1, np.float16)])
+
+
 def test_a_rank_that_only_some_calls_have_is_no_fault_of_the_judge() -> None:
     text = '(float[N,2] x) => (float[?,?] y) { s = Squeeze (x) y = Pad <mode = "reflect", pads = [0, 1, 0, 1]> (s) }'
     assert peers_of(_case(text, {"x": _ones(1, 2)}, 10)).judges_of(0, 0) == {}

@@ -61,6 +61,7 @@ class Difference(Constraint):
             raise ShapeError(f"{self.reason}: {self.left} is {size}")
 
 
+_is_untied: ContextVar[bool] = ContextVar("is_untied", default=False)
 _active: ContextVar[list[Constraint] | None] = ContextVar("active_constraints", default=None)
 
 
@@ -73,6 +74,22 @@ def collect_constraints() -> Generator[list[Constraint], None, None]:
         yield found
     finally:
         _active.reset(token)
+
+
+@contextmanager
+def untied_sizes() -> Generator[None, None, None]:
+    """While active, sizes that meet in a broadcast are not taken to be one: the result has a size of its own."""
+    token = _is_untied.set(True)
+    try:
+        yield
+    finally:
+        _is_untied.reset(token)
+
+
+def are_untied(dims: Iterable[Dim]) -> bool:
+    """Whether these sizes, which meet in a broadcast, may be different in this context."""
+    first, *others = dims
+    return _is_untied.get() and any(compare(first, dim) is Truth.UNKNOWN for dim in others)
 
 
 def require_equal(left: Dim, right: Dim, reason: str) -> Dim:

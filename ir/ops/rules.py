@@ -7,7 +7,7 @@ from typing import Any
 from ..attrs import AttrKind
 from ..constant import Array
 from ..dims import Dim, SymDim, Truth, compare, dim_min, upper_bound
-from ..dims.constraints import require_equal
+from ..dims.constraints import are_untied, require_equal
 from ..errors import ShapeError, TypeRuleError
 from ..op import FRESH, DTypes, Op, Operand, Trait
 from ..types import DType, TensorType
@@ -32,8 +32,9 @@ def compare_type(first: TensorType, second: TensorType, **_attrs: Any) -> Tensor
 def broadcast_shapes(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
     """The NumPy broadcast of symbolic shapes. Raises `ShapeError` for sizes that cannot meet.
 
-    A symbol against a size other than 1 is taken to be that size, under a constraint: a model that relies on a symbol
-    being 1 at run time must say so in its shapes, as `min(1, N)` does, the size of `x[:1]`.
+    A symbol against a size other than 1 is taken to be that size, under a constraint, but where `untied_sizes` is
+    active: a model that relies on a symbol being 1 at run time must say so in its shapes, as `min(1, N)` does, the size
+    of `x[:1]`.
     """
     if len(shapes) == 1 or all(shape == shapes[0] for shape in shapes[1:]):
         return tuple(shapes[0])
@@ -45,6 +46,8 @@ def broadcast_shapes(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
 def _broadcast_dims(dims: tuple[Dim, ...]) -> Dim:
     reason = "broadcast sizes must be equal or 1"
     free = [dim for dim in dims if dim != 1 and not _is_at_most_one(dim)]
+    if free and are_untied(free):
+        return next((dim for dim in free if isinstance(dim, int)), FRESH)
     result = free[0] if free else max(dims, key=lambda dim: dim != 1)
     for dim in dims:
         if dim in free:

@@ -157,6 +157,38 @@ def test_a_size_that_running_tells_may_be_1(executor: str) -> None:
         program.run({"a": a, "k": np.array([2]), "b": b})
 
 
+SPLIT = """net (float[3, 2] x, int64[3] sizes, float[1, 2] w) => (float[K, 2] y, float[N, 2] z, float[L, 2] v) {
+  a, b, c = Split<axis = 0>(x, sizes)
+  y = Add(a, b)
+  v = Mul(y, w)
+  d = Concat<axis = 0>(y, x)
+  z = Neg(d)
+}"""
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 2, 0), (2, 1, 0), (0, 1, 2), (1, 0, 2)])
+@pytest.mark.filterwarnings("ignore::capgraph.ir.notices.CapgraphWarning")
+def test_sizes_that_running_alone_tells_may_be_1(executor: str, sizes: tuple[int, ...]) -> None:
+    program = capgraph.optimize(model(SPLIT), executor=executor)
+    x, w = np.arange(6, dtype=np.float32).reshape(3, 2), np.full((1, 2), 2, np.float32)
+    a, b, _ = np.split(x, np.cumsum(sizes)[:-1])
+    for _ in range(2):
+        found = program.run({"x": x, "sizes": np.array(sizes), "w": w})
+        np.testing.assert_array_equal(found["y"], a + b)
+        np.testing.assert_array_equal(found["v"], 2 * (a + b))
+        np.testing.assert_array_equal(found["z"], -np.concatenate([a + b, x]))
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.filterwarnings("ignore::capgraph.ir.notices.CapgraphWarning")
+def test_sizes_that_running_alone_tells_have_to_meet(executor: str) -> None:
+    text = "net (float[6, 2] x, int64[2] sizes) => (float[K, 2] y) { a, b = Split<axis = 0>(x, sizes) y = Add(a, b) }"
+    program = capgraph.optimize(model(text), executor=executor)
+    with pytest.raises(capgraph.ExecutionError):
+        program.run({"x": np.ones((6, 2), np.float32), "sizes": np.array([2, 4])})
+
+
 CHOSEN = """net (float[2, N] a, int64[1] k, float[2, M] b, bool[1, M] where) => (float[?, ?] c, float[?, ?] d)
 <bool yes = {1}> {
   t, i = TopK(a, k)

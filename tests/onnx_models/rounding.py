@@ -23,15 +23,13 @@ MOST_TRIES = 48
 """Where a few do not explain it: of numbers that are equal but for roundings, any may be the greatest."""
 SAFETY = 30.0
 ABSOLUTE = {
-    "BlackmanWindow": 1e-7,
     "Sigmoid": 2e-8,
     "Softplus": 1e-7,
     "Erf": 1e-7,
     "Gelu": 1e-6,
     "Mish": 1e-7,
 }
-"""What these are off by where they come close to 0 or to 1: ONNX Runtime's Sigmoid is 0 from -18 on, the ends of a
-window are 0 but for the rounding of its three terms."""
+"""What these are off by where they come close to 0 or to 1: ONNX Runtime's Sigmoid is 0 from -18 on."""
 _GATE = 1e-6
 _STATES = (5, 6)
 """In ONNX Runtime's recurrences tanh is up to 1 + 5e-7, and a gate that is to be closed lets as much of a state in."""
@@ -45,6 +43,8 @@ OPERANDS = {
 """Operands that are a little off, too, by a part and by a number. Peers take the square of a mean off a mean of squares
 or fold a mean into the bias; a region places elements, which a rounding moves to a neighbor or out of it; the
 reference has the places of a grid in f32, those of doubles too."""
+WINDOWS = {"BlackmanWindow", "HannWindow"}
+"""Whose ends are 0 but for the rounding of their terms, by which two ends may be one number or two."""
 TRANSFORMS = {"DFT", "STFT"}
 """Sums of which a part cancels whole: what is 0 by symmetry is a rounding of the largest."""
 _TURNS = 8
@@ -130,6 +130,8 @@ def _run(
         for value in given:
             is_exact = node.op_type == "Constant" and value.name in sizes
             found = value.content if is_exact else _noisy(value.content, noise, least)
+            if node.op_type in WINDOWS and noise is not None and noise.integers(2):
+                found = np.where(np.abs(found) <= 2 * least, 0, found).astype(found.dtype)
             known[value.name] = _with(value, _stepped(found, noise) if _interpolates(node) else found)
 
 
@@ -163,6 +165,8 @@ def _least(node: onnx.NodeProto, feeds: Mapping[str, Value], result: Value) -> A
     if node.op_type in RECURRENT:
         states = [feeds[name].content for name in (node.input[i] for i in _STATES if i < len(node.input)) if name]
         return _GATE * max([1.0, *(np.abs(state[np.isfinite(state)]).max(initial=0.0) for state in states)])
+    if node.op_type in WINDOWS:
+        return STEPS.get(result.element, 0.0)
     if node.op_type in TRANSFORMS and isinstance(result.content, np.ndarray):
         finite = result.content[np.isfinite(result.content)].astype(np.float64)
         return _TURNS * STEPS.get(result.element, 0.0) * np.abs(finite).max(initial=0.0)

@@ -51,7 +51,8 @@ def _program(graph: Graph, executor: str, model: bytes) -> Callable[[Mapping[str
         options = {"device": "host", **_recorded(sorted(symbols))} if symbols else {}
     if executor == "ort":
         options = {"threads": 1}
-    source = model if any(type_symbols(value.type) for value in graph.inputs) else graph  # which is optimized already
+    values = (*graph.inputs, *(value for node in graph.nodes for value in node.outputs))
+    source = model if any(type_symbols(value.type) for value in values) else graph  # which is optimized already
     program = capgraph.optimize(source, executor=executor, verify="none", **options)
 
     def run(inputs: Mapping[str, Any]) -> Results:
