@@ -855,6 +855,22 @@ def test_reference_is_no_judge_of_a_region_that_it_leaves(begin: float, judges: 
     assert compared(case).kind == ("fine" if judges else "unjudged")
 
 
+def test_rounding_of_a_region_is_what_the_reference_does_where_runtime_passes_over_it() -> None:
+    """0.8 + 3 * 0.9 is 3.5, which the reference has a little below, and ours at it."""
+    text = """(float[9] x, float[2] r, int64[1] s) => (float[?] y) {
+      y = Resize <
+        mode = "nearest", coordinate_transformation_mode = "tf_crop_and_resize", nearest_mode = "round_prefer_ceil"
+      > (x, r, "", s)
+    }"""
+    x = np.arange(9, dtype=np.float32)
+    case = _case(text, {"x": x, "r": np.float32([0.1, 1.0]), "s": np.array([9])}, 22)
+    assert "".join(peers_of(case).judges_of(0, 0)) == "R"
+    assert compared(case).kind == "fine"
+    places = np.array([1, 2, 3, 4, 4, 5, 6, 7, 8])
+    assert is_rounding(case, case.calls[0], [x[[1, 2, 3, 3, *places[4:]]]], [x[places]])
+    assert not is_rounding(case, case.calls[0], [x[places]], [x[[*places[:5], 6, 6, 7, 8]]])
+
+
 @pytest.mark.parametrize(("scale", "judges"), [(1 / 3, "O"), (0.5, "R"), (2 / 3, "OR")])
 def test_reference_is_no_judge_of_a_single_element_of_a_region(scale: float, judges: str) -> None:
     text = f"""(float[3] x, float[2] r) => (float[?] y) <float[1] s = {{{scale:.9f}}}> {{

@@ -6,13 +6,31 @@ refuses by itself, when it reads a model (`support`) or when it runs one (`parti
 
 from collections.abc import Callable
 
+import numpy as np
+
 from ...frontends.onnx.context.dialect import Dialect, takes_attention_apart
+from ...frontends.onnx.exporting.saturation import dequantized
 from ...ir.analysis import all_nodes, input_symbols
-from ...ir.analysis.contents import SIGNS_READ, keeps_signs, reads_bits
+from ...ir.analysis.contents import SIGNS_READ, constant_of, keeps_signs, reads_bits
 from ...ir.dims import Dim, difference, dim_max, symbols
-from ...ir.graph import Graph, Node
+from ...ir.graph import Graph, Node, Value
 from ...ir.op import Op, Trait
-from ...ir.ops.known import ATTENTION, DIV, DYNAMIC_PAD, EXPAND, MATMUL, MAX_POOL, PAD, RESHAPE, SCAN, WHERE
+from ...ir.ops.known import (
+    ADD,
+    ATTENTION,
+    CONV,
+    CONV_TRANSPOSE,
+    DIV,
+    DYNAMIC_PAD,
+    EXPAND,
+    GEMM,
+    MATMUL,
+    MAX_POOL,
+    PAD,
+    RESHAPE,
+    SCAN,
+    WHERE,
+)
 from ...ir.types import DType, TensorType, Type
 from .integers import inexact
 from .resizes import BY_SIZE, is_by_told_scales, resize_fault
@@ -45,6 +63,9 @@ _WITHOUT_SATURATION = frozenset((DType.F8E4M3FN, DType.F8E5M2))
 
 _INTEGERS = frozenset((DType.I32, DType.I64))
 _MATRIX = 2  # axes
+_BIASED = (CONV, CONV_TRANSPOSE, GEMM)
+_BIAS = 2
+_HALF_OF_I32 = 2.0**31
 
 
 def known_fault(node: Node) -> str:
@@ -87,6 +108,8 @@ def wrong_optimizers(graph: Graph) -> tuple[str, ...]:
     MatmulTransposeFusion hands the kernel of a matmul a transposed matrix and a vector, and it reads the matrix as it
     lies. Pad_Fusion leaves padding by 0 to a MaxPool, which pads by the lowest number. NoopElimination
     takes -0.0 + 0 for -0.0, which a node that reads bits sees. ExpandElimination drops an expand to a size of 0.
+    WeightBiasQuantization makes i8 of the float weights of what was dequantized, and i32 of a bias, by the product of
+    the scales, in which it may not have room.
     """
     found = tuple(name for name, is_changed in _CHANGED.items() if any(map(is_changed, all_nodes(graph))))
     return (*found, "NoopElimination") if keeps_signs(graph) else found
@@ -108,11 +131,40 @@ def _pools_padding(node: Node) -> bool:
     return producer is not None and producer.op in (DYNAMIC_PAD, PAD)
 
 
+def _quantizes_floats(node: Node) -> bool:
+    """Whether a product of what was dequantized has a weight in floats, or a bias that may not fit in i32."""
+    product, bias = node, _BIAS
+    if node.op is ADD:  # which ONNX Runtime makes one node with a matmul
+        matmuls = [(each.producer, 1 - i) for i, each in enumerate(node.operands) if each.producer is not None]
+        product, bias = next((each for each in matmuls if each[0].op is MATMUL), (node, _BIAS))
+    if product is node and node.op not in _BIASED:
+        return False
+    x, weight = dequantized(product, 0), dequantized(product, 1)
+    if x is None or weight is None:
+        return x is not None
+    added = node.inputs[bias] if bias < len(node.inputs) else None
+    has_floats = added is not None and dequantized(node, bias) is None
+    return has_floats and not _has_room(added, x.inputs[1], weight.inputs[1])
+
+
+def _has_room(bias: Value | None, *scales: Value | None) -> bool:
+    """Whether a bias is known to fit in i32 in steps of the product of the scales, of which the second may be many."""
+    content, left, right = map(constant_of, (bias, *scales))
+    if content is None or left is None or right is None:
+        return False
+    numbers, *steps = (np.abs(each.array.astype(np.float64)) for each in (content, left, right))
+    step = steps[0].min(initial=np.inf) * steps[1]
+    if step.shape not in ((), numbers.shape[-1:]):
+        step = step.min(initial=np.inf)
+    return bool((numbers < step * _HALF_OF_I32).all())
+
+
 _CHANGED: dict[str, Callable[[Node], bool]] = {
     "DivMulFusion": lambda node: node.op is DIV and (node.outputs[0].tensor.dtype in _INTEGERS or _adds_axes(node)),
     "ExpandElimination": lambda node: node.op is EXPAND and 0 in node.output.shape,
     "MatmulTransposeFusion": _is_by_vector,
     "Pad_Fusion": _pools_padding,
+    "WeightBiasQuantization": _quantizes_floats,
 }
 """By optimizer, whether it may change what a node means."""
 

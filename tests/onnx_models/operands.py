@@ -3,6 +3,7 @@
 Within bodies that are not branches nothing is known of operands.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -145,13 +146,17 @@ def looks_through_nan(seen: Seen, *places: int) -> bool:
 
 
 def resized_lengths(seen: Seen) -> list[tuple[int, float | Fraction, int]]:
-    """Of each axis of a Resize its size, what the scale makes of it, and the size that this is rounded to."""
+    """Of each axis of a Resize its size, what the scale makes of it, and the size that this is rounded to.
+
+    That is told by the result, and before there is one by the rounding that the standard asks for.
+    """
     x, y, sizes = seen.content(0), seen.result(), seen.content(3)
     scales = seen.attributes.get("scales", seen.content(1 if seen.opset < 11 else 2))
-    if x is None or y is None or (scales is None and sizes is None):
+    if x is None or (scales is None and sizes is None):
         return []
     axes = [axis % x.ndim for axis in seen.attributes.get("axes", range(x.ndim))]
     lengths: list[float | Fraction]
+    half = 0.0
     if sizes is None:
         lengths = [x.shape[axis] * float(scale) for axis, scale in zip(axes, scales, strict=True)]
     elif (policy := seen.attributes.get("keep_aspect_ratio_policy", b"stretch")) == b"stretch":
@@ -159,7 +164,11 @@ def resized_lengths(seen: Seen) -> list[tuple[int, float | Fraction, int]]:
     else:
         ratios = [Fraction(int(size), max(x.shape[axis], 1)) for axis, size in zip(axes, sizes, strict=True)]
         lengths = [x.shape[axis] * (min if policy == b"not_larger" else max)(ratios) for axis in axes]
-    return [(x.shape[axis], length, y.shape[axis]) for axis, length in zip(axes, lengths, strict=True)]
+        half = 0.5
+    if not all(map(math.isfinite, lengths)):
+        return []
+    after = [math.floor(length + half) for length in lengths] if y is None else [y.shape[axis] for axis in axes]
+    return [(x.shape[axis], *each) for axis, *each in zip(axes, lengths, after, strict=True)]
 
 
 def hangs_on_places(seen: Seen, step: float, is_exact: Callable[[bytes, float], bool]) -> bool:

@@ -74,7 +74,7 @@ def saturated(graph: Graph) -> dict[Node, tuple[_Bytes, ...]]:
         product = _PRODUCTS.get(name)
         if product is not None and _saturates(node, product):
             found[node] = product.signed
-        left, right = (_dequantized(node, at) if name in _OF_FLOATS else None for at in (0, 1))
+        left, right = (dequantized(node, at) if name in _OF_FLOATS else None for at in (0, 1))
         if left is not None and right is not None and _is_signed(right, _DEQUANTIZED):
             found[right] = (_DEQUANTIZED,)
     return found
@@ -99,7 +99,7 @@ def _dtype(node: Node, at: int) -> DType | None:
     return value.type.dtype if value is not None and isinstance(value.type, TensorType) else None
 
 
-def _dequantized(node: Node, at: int) -> Node | None:
+def dequantized(node: Node, at: int) -> Node | None:
     """The node that dequantized what an operand was taken from: ONNX Runtime moves it past those that move elements."""
     value = node.inputs[at] if at < len(node.inputs) else None
     found = None if value is None else value.producer

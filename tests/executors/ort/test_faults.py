@@ -1,11 +1,13 @@
 import capgraph
 import numpy as np
+import onnx
 import pytest
 from capgraph.executors.ort.faults import dims_to_watch, known_fault, wrong_optimizers
 from capgraph.ir.builder import Builder
 from capgraph.ir.dims import symbol
 from capgraph.ir.text.parser import parse
 from capgraph.ir.types import DType
+from onnx import ModelProto
 
 GRU = """graph @main(%x: f32[T, B, 3], %w: f32[1, 12, 3], %r: f32[1, 12, 4]) {
   %y: f32[T, 1, B, 4], %h: f32[1, B, 4] = gru(%x, %w, %r, _, _, _)
@@ -355,6 +357,47 @@ def test_an_expand_to_nothing() -> None:
     assert wrong_optimizers(graph) == ("ExpandElimination",)
     found = capgraph.optimize(graph, executor="ort").run({"x": np.ones((1, 3), np.float32)})["y"]
     assert found.shape == (0, 3)
+
+
+QUANTIZED = """
+  (int8[{shape}] x) => (int8[{out}] y)
+  <float s = {{0.05}}, int8 z = {{0}}, {weight}, float[2] b = {{1.5, -2.25}}>
+  {{ f = DequantizeLinear (x, s, z) {body} y = QuantizeLinear (p, s, z) }}
+"""
+MOVED = "t = Transpose (f) q = Gemm (t, w, b) p = Relu (q)"
+PRODUCTS = (
+    "p = Gemm (f, w, b)",
+    "m = MatMul (f, w) p = Add (m, b)",
+    "p = Conv (f, w, b)",
+    "p = ConvTranspose (f, w, b)",
+)
+
+
+def quantized(weight: str, body: str) -> ModelProto:
+    shape, out = ("2,2,1,1", "?,?,?,?") if "Conv" in body else ("2,2", "?,?")
+    graph = onnx.parser.parse_graph("g " + QUANTIZED.format(shape=shape, out=out, weight=weight % shape, body=body))
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.mark.parametrize("level", [0, 2])
+@pytest.mark.parametrize("body", [*PRODUCTS, MOVED])
+def test_float_weights_of_what_was_dequantized(body: str, level: int) -> None:
+    model = quantized("float[%s] w = {1, 0.0001, 100.3, -4}", body)
+    shape = (2, 2, 1, 1) if "Conv" in body else (2, 2)
+    x = np.array([50, 0, 0, 1], np.int8).reshape(shape)
+    eager, ort = (capgraph.optimize(model, executor=name, level=level).run({"x": x})["y"] for name in ("eager", "ort"))
+    assert ort.tolist() == eager.tolist()  # in i8 the 1 is 0.79
+
+
+@pytest.mark.parametrize("body", PRODUCTS)
+@pytest.mark.parametrize(("scale", "names"), [("1e-3", ()), ("1e-8", ("WeightBiasQuantization",))])
+def test_a_bias_beyond_i32_in_steps_of_the_scales(scale: str, names: tuple[str, ...], body: str) -> None:
+    weight = f"int8[%s] v = {{1, 2, 3, 4}}, float t = {{{scale}}}"
+    model = quantized(weight, "w = DequantizeLinear (v, t, z) " + body)
+    program = capgraph.optimize(model, executor="ort")
+    assert wrong_optimizers(program.graph) == names
+    x = np.ones((2, 2, 1, 1) if "Conv" in body else (2, 2), np.int8)
+    assert program.run({"x": x})["y"].ravel().tolist() == [30, -45, 30, -45]
 
 
 PADDED = """graph @main(%x: f32[1, 1, H, 4]) {
