@@ -7,7 +7,7 @@ import numpy as np
 
 from ....ir.analysis.contents import constant_of
 from ....ir.constant import Constant
-from ....ir.dims import Dim, Truth, compare, product
+from ....ir.dims import Dim, Truth, compare, is_at_least, product
 from ....ir.graph import Node, Value
 from ....ir.types import DType
 from ..context.dialect import Dialect
@@ -235,10 +235,12 @@ def export_group_norm(ctx: ExportContext, node: Node) -> None:
 def _export_by_groups(ctx: ExportContext, node: Node, x: Value, scale: Value, bias: Value) -> None:
     groups = node.attrs["groups"]
     batch, *rest = x.shape
-    rows = ctx.emit_value("Reshape", (x, ctx.dims_tensor((batch, groups, product(rest) // groups), x)))
+    may_be_empty = is_at_least(x.tensor.size, 1) is not Truth.YES or None  # or a size of 0 is another's place
+    by_group = ctx.dims_tensor((batch, groups, product(rest) // groups), x)
+    rows = ctx.emit_value("Reshape", (x, by_group), allowzero=may_be_empty)
     one, zero = (ctx.constant(np.full(groups, number, np.float32)) for number in (1, 0))
     normal = ctx.emit_value("InstanceNormalization", (rows, one, zero), epsilon=node.attrs["epsilon"])
-    back = ctx.emit_value("Reshape", (normal, ctx.dims_tensor(x.shape, x)))
+    back = ctx.emit_value("Reshape", (normal, ctx.dims_tensor(x.shape, x)), allowzero=may_be_empty)
     scaled = ctx.emit_value("Mul", (back, _by_channel(ctx, scale, x)))
     ctx.emit("Add", (scaled, _by_channel(ctx, bias, x)), node.outputs)
 

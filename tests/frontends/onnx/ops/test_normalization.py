@@ -175,6 +175,18 @@ def test_group_norm_in_f32_is_written_as_instance_norm_over_the_groups():
     assert "GroupNormalization" not in written
 
 
+@pytest.mark.parametrize("shape", [(2, 6, 3, 0), (2, 6, 0, 3), (0, 6, 2, 3), (0, 6, 0, 0), (2, 0, 2, 3), (2, 6, 2, 3)])
+def test_group_norm_in_f32_of_nothing(shape):
+    """A Reshape of sizes that are computed takes a 0 for the operand's size in its place, unless told otherwise."""
+    graph = parse(
+        "graph @main(%x: f32[N, C, H, W], %s: f32[C], %b: f32[C]) {"
+        "  %y: f32[N, C, H, W] = group_norm(%x, %s, %b) {groups = 2} return %y }"
+    )
+    feeds = {"x": random(1, *shape), "s": random(2, shape[1]), "b": random(3, shape[1])}
+    model = export_model(graph, dialect=Dialect.STANDARD)
+    compare(runtime_of(model, feeds), evaluated(graph, feeds))
+
+
 def test_a_norm_without_scale_is_written_with_ones():
     graph = parse("graph @main(%x: f32[B, 4]) {\n  %y: f32[B, 4] = rms_norm(%x, _)\n  return %y\n}\n")
     exported = export_model(graph, dialect=Dialect.STANDARD)
