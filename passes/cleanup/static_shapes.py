@@ -405,7 +405,7 @@ class KnownSizes:
         if node.op.is_foreign:
             return {}
         attrs = {name: bind_attr(value, sizes) for name, value in node.attrs.items()}
-        operands = [value and bind_type(types.get(value, value.type), sizes) for value in node.inputs]
+        operands = [bind_type(types.get(v, v.type), sizes) if v is not None else None for v in node.inputs]
         inferred = node.op.result_types(operands, node.op.complete_attrs({**attrs, **regions}))
         declared = [bind_type(value.type, sizes) for value in node.outputs]
         check_declared(node, declared, inferred)
