@@ -844,9 +844,12 @@ def test_reference_is_no_judge_of_a_region_that_it_leaves(begin: float, judges: 
 def test_runtime_is_no_judge_of_floats_that_it_quantizes(weight: str, scale: str, judges: str) -> None:
     taken, made = ("", "w = DequantizeLinear (v, t, z)") if weight == "v" else (f", {weight}", "")
     text = f"""(int8[2,2] x) => (int8[?,?] y)
-      <float s = {{0.05}}, int8 z = {{0}}, int8[2,2] v = {{1, 2, 3, 4}}, float t = {{{scale}}},
-       float[2] b = {{1.5, -2.25}}{taken}>
-      {{ f = DequantizeLinear (x, s, z) {made} m = MatMul (f, w) p = Add (m, b) y = QuantizeLinear (p, s, z) }}"""
+      <float s = {{0.05}}, int8 z = {{0}}, int8[2,2] v = {{1, 2, 3, 4}}, float t = {{{scale}}}{taken}>
+      {{
+        b = Constant <value_floats = [1.5, -2.25]> ()
+        f = DequantizeLinear (x, s, z) {made} m = MatMul (f, w) p = Add (m, b)
+        y = QuantizeLinear (p, s, z)
+      }}"""
     case = _case(text, {"x": np.int8([[50, 0], [0, 1]])}, 21)
     assert "".join(sorted(peers_of(case).judges_of(0, 0))) == judges
     assert compared(case).kind == "fine"

@@ -58,15 +58,13 @@ def _quantizes_floats(nodes: Sequence[Seen]) -> str:
         return maker if maker is not None and maker.node.op_type == "DequantizeLinear" else None
 
     def is_wrong(seen: Seen) -> bool:
-        first, *more = seen.node.input
-        if seen.node.op_type == "Add" and not matmuls.isdisjoint(seen.node.input):
-            product = next(name for name in seen.node.input if name in matmuls)
-            place = 1 if product == first else 0
-            first, weight = makers[product].node.input
-        elif seen.node.op_type in ("Conv", "ConvTranspose", "Gemm"):
-            weight, place = more[0], 2
-        else:
+        factors, place = seen.node.input, 2
+        if seen.node.op_type == "Add" and not matmuls.isdisjoint(factors):
+            product = next(name for name in factors if name in matmuls)
+            factors, place = makers[product].node.input, int(product == factors[0])
+        elif seen.node.op_type not in ("Conv", "ConvTranspose", "Gemm"):
             return False
+        first, weight = factors[:2]
         scales = [dequantized(first), dequantized(weight)]
         if scales[0] is None or scales[1] is None:
             return scales[0] is not None
