@@ -855,6 +855,24 @@ def test_reference_is_no_judge_of_a_region_that_it_leaves(begin: float, judges: 
     assert compared(case).kind == ("fine" if judges else "unjudged")
 
 
+@pytest.mark.parametrize(
+    ("weight", "scale", "judges"),
+    [("v", "1e-8", "R"), ("v", "1e-3", "OR"), ("float[2,2] w = {1, 0.0001, 100.3, -4}", "1e-3", "R")],
+)
+def test_runtime_is_no_judge_of_floats_that_it_quantizes(weight: str, scale: str, judges: str) -> None:
+    taken, made = ("", "w = DequantizeLinear (v, t, z)") if weight == "v" else (f", {weight}", "")
+    text = f"""(int8[2,2] x) => (int8[?,?] y)
+      <float s = {{0.05}}, int8 z = {{0}}, int8[2,2] v = {{1, 2, 3, 4}}, float t = {{{scale}}}{taken}>
+      {{
+        b = Constant <value_floats = [1.5, -2.25]> ()
+        f = DequantizeLinear (x, s, z) {made} m = MatMul (f, w) p = Add (m, b)
+        y = QuantizeLinear (p, s, z)
+      }}"""
+    case = _case(text, {"x": np.int8([[50, 0], [0, 1]])}, 21)
+    assert "".join(sorted(peers_of(case).judges_of(0, 0))) == judges
+    assert compared(case).kind == "fine"
+
+
 def test_rounding_of_a_region_is_what_the_reference_does_where_runtime_passes_over_it() -> None:
     """0.8 + 3 * 0.9 is 3.5, which the reference has a little below, and ours at it."""
     text = """(float[9] x, float[2] r, int64[1] s) => (float[?] y) {

@@ -1,6 +1,6 @@
 """What ONNX Runtime is known to get wrong: each with what the standard says."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from tests.onnx_models.operands import (
     writes_strings,
 )
 
+_MOVES = {"Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 _POOLS = ("AveragePool", "LpPool", "MaxPool")
 _WITHOUT_WINDOWS_IN_PADDING = 22
 _SMALL_BIAS = 1e-2
@@ -41,7 +42,44 @@ _SUMS = {"ReduceL1", "ReduceMean", "ReduceProd", "ReduceSum", *_OF_SQUARES}
 
 def runtime_is_wrong(model: onnx.ModelProto, known: Known | None = None) -> str:
     """Why ONNX Runtime is no judge of the model; empty where it is one."""
-    return next((why for node in nodes_of(model, known) if (why := _runtime(node))), "")
+    seen = nodes_of(model, known)
+    return next((why for node in seen if (why := _runtime(node))), "") or _quantizes_floats(seen)
+
+
+def _quantizes_floats(nodes: Sequence[Seen]) -> str:
+    """Why it is wrong of what is between dequantizing and quantizing; empty where there are no floats beside it."""
+    makers = {name: seen for seen in nodes for name in seen.node.output}
+    matmuls = {name for name, seen in makers.items() if seen.node.op_type == "MatMul"}
+
+    def dequantized(name: str) -> Seen | None:
+        maker = makers.get(name)
+        while maker is not None and maker.node.op_type in _MOVES:
+            maker = makers.get(maker.node.input[0])
+        return maker if maker is not None and maker.node.op_type == "DequantizeLinear" else None
+
+    def is_wrong(seen: Seen) -> bool:
+        factors, place = seen.node.input, 2
+        if seen.node.op_type == "Add" and not matmuls.isdisjoint(factors):
+            product = next(name for name in factors if name in matmuls)
+            factors, place = makers[product].node.input, int(product == factors[0])
+        elif seen.node.op_type not in ("Conv", "ConvTranspose", "Gemm"):
+            return False
+        first, weight = factors[:2]
+        scales = [dequantized(first), dequantized(weight)]
+        if scales[0] is None or scales[1] is None:
+            return scales[0] is not None
+        if not seen.has(place) or dequantized(seen.node.input[place]):
+            return False
+        numbers = [seen.content(place), *(each.content(1) for each in scales if each)]
+        bias, *steps = (None if each is None else np.abs(np.asarray(each, np.float64)) for each in numbers)
+        return (
+            bias is None
+            or any(each is None for each in steps)
+            or not bool(np.all(bias < np.prod([each.min() for each in steps if each is not None]) * 2.0**31))
+        )
+
+    is_quantized = any(seen.node.op_type == "QuantizeLinear" for seen in nodes)
+    return "quantizes weights and biases in floats" if is_quantized and any(map(is_wrong, nodes)) else ""
 
 
 def _ends_as_it_began(seen: Seen) -> bool:
