@@ -6,7 +6,7 @@ the sizes, a call that failed runs again by a program in which the result of eac
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from hashlib import blake2b
@@ -167,22 +167,32 @@ class ExactSizes:
     def _made_for(self, shapes: Shapes, broken: Constraint) -> Any:
         """The program for shapes, or where a branch not taken may refuse them: for those where a 1 met another size.
 
-        Where it refuses these too, it is for those alone that `broken` tells of, or all that only running tells.
+        Where it refuses these too, it is for those alone that `broken` tells of, or all that only running tells, or for
+        as many as it takes together.
         """
         places = [(name, source, axis) for name, source, axis in self._places if axis < len(shapes.get(source, ()))]
         sizes = {name: shapes[source][axis] for name, source, axis in places}
-        met = [each for each in self._assumed if _is_met_by_1(each, sizes)]
-        chosen = [shapes]
-        last = self._untold if broken in self._untold else [broken]
-        for group in ([*met, *self._untold] if met else [], met, last):
+
+        def told_by(group: Iterable[Constraint]) -> Shapes:
             wanted = frozenset[str]().union(*(each.symbols for each in group))
-            fewer = {source: shapes[source] for name, source, _ in places if name in wanted}
-            if group and fewer not in chosen:
-                chosen.append(fewer)
-        for fewer in chosen[:-1]:
+            return {source: shapes[source] for name, source, _ in places if name in wanted}
+
+        met = [each for each in self._assumed if _is_met_by_1(each, sizes)]
+        last = self._untold if broken in self._untold else [broken]
+        chosen = [shapes]
+        for group in ([*met, *self._untold] if met else [], met, last):
+            if group and told_by(group) not in chosen:
+                chosen.append(told_by(group))
+        for fewer in chosen:
             with suppress(ModelError, ShapeError, TypeRuleError):
                 return self._make(fewer)
-        return self._make(chosen[-1])
+        made, taken = None, Shapes()
+        for each in self._assumed:
+            fewer = taken | told_by([each])
+            if fewer not in (taken, *chosen) and not each.holds(sizes):
+                with suppress(ModelError, ShapeError, TypeRuleError):
+                    made, taken = self._make(fewer), fewer
+        return self._make(chosen[-1]) if made is None else made
 
     def close(self) -> None:
         """Gives back what the programs hold; no call is run here afterwards."""

@@ -1028,6 +1028,15 @@ def test_what_a_model_holds_is_as_inexact_as_what_it_is_given(part: float, is_ex
     assert is_rounding(case, case.calls[0], [expected], [expected * np.float32(part)]) is is_excused
 
 
+@pytest.mark.parametrize(("off", "is_excused"), [(1e-4, True), (0.2, False)])
+def test_squares_may_be_what_is_left_of_a_running_sum(off: float, is_excused: bool) -> None:
+    text = "(float[1,2,1,1] x) => (float[?,?,?,?] y) { y = LRN <size = 1, alpha = 1.0> (x) }"
+    case = _case(text, {"x": np.array([[[[100]], [[0.5]]]], np.float32)}, 17)
+    expected = peers_of(case).accepted(0)[-1][0]
+    found = expected + np.array([[[[0]], [[off]]]], np.float32)
+    assert is_rounding(case, case.calls[0], [expected], [found]) is is_excused
+
+
 def test_ends_of_a_window_may_be_one_number_or_two() -> None:
     text = """(int64 n) => (float16[?] y) {
       w = HannWindow <periodic = 0, output_datatype = 10> (n)

@@ -189,6 +189,23 @@ def test_sizes_that_running_alone_tells_have_to_meet(executor: str) -> None:
         program.run({"x": np.ones((6, 2), np.float32), "sizes": np.array([2, 4])})
 
 
+LOOPED = """net (float[W] w, int64[S] v) => (int64[T] y)
+<int64 n = {1}, int64[1] first = {7}, float[2, 3] rows = {1, 2, 3, 4, 5, 6}> {
+  unused = Add(rows, w)
+  y = Loop(n, "", first)<
+    body = round (int64 i, bool c, int64[?] x) => (bool o, int64[?] z) { z = Add(x, v) o = Identity(c) }>
+}"""
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.filterwarnings("ignore::capgraph.ir.notices.CapgraphWarning")
+def test_what_a_loop_begins_with_meets_others_where_what_is_not_used_refuses_sizes(executor: str) -> None:
+    program = capgraph.optimize(model(LOOPED), executor=executor)
+    for width, count in ((3, 1), (5, 2), (5, 1), (3, 4)):
+        found = program.run({"w": np.ones(width, np.float32), "v": np.arange(count)})
+        assert found["y"].tolist() == [7 + each for each in range(count)]
+
+
 CHOSEN = """net (float[2, N] a, int64[1] k, float[2, M] b, bool[1, M] where) => (float[?, ?] c, float[?, ?] d)
 <bool yes = {1}> {
   t, i = TopK(a, k)

@@ -165,6 +165,8 @@ def _least(node: onnx.NodeProto, feeds: Mapping[str, Value], result: Value) -> A
     if node.op_type in RECURRENT:
         states = [feeds[name].content for name in (node.input[i] for i in _STATES if i < len(node.input)) if name]
         return _GATE * max([1.0, *(np.abs(state[np.isfinite(state)]).max(initial=0.0) for state in states)])
+    if node.op_type == "LRN":
+        return STEPS.get(result.element, 0.0) * _running_squares(node, feeds[node.input[0]].content, result.content)
     if node.op_type in WINDOWS:
         return STEPS.get(result.element, 0.0)
     if node.op_type in TRANSFORMS and isinstance(result.content, np.ndarray):
@@ -175,6 +177,15 @@ def _least(node: onnx.NodeProto, feeds: Mapping[str, Value], result: Value) -> A
     if node.op_type == "InstanceNormalization":
         return STEPS.get(result.element, 0.0) * _folded_mean(node, *(feeds[name].content for name in node.input[:2]))
     return ABSOLUTE.get(node.op_type, 0.0)
+
+
+def _running_squares(node: onnx.NodeProto, x: Any, y: Any) -> Any:
+    """What a sum that ONNX Runtime keeps from channel to channel is off by: a part of the largest square."""
+    given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    alpha, beta, bias = given.get("alpha", 1e-4) / given["size"], given.get("beta", 0.75), given.get("bias", 1.0)
+    squares = x.astype(np.float64) ** 2
+    base = np.maximum(np.abs(bias + alpha * squares), np.finfo(np.float32).tiny)
+    return np.abs(y.astype(np.float64) * beta * alpha * squares.max(1, keepdims=True, initial=0.0) / base)
 
 
 def _folded_mean(node: onnx.NodeProto, x: Any, scale: Any) -> Any:
