@@ -16,9 +16,10 @@ from tests.onnx_models.draw import value_of
 from tests.onnx_models.judging import difference, quantizes
 from tests.onnx_models.parts import all_nodes
 from tests.onnx_models.peers import run_runtime
+from tests.onnx_models.reference_errors import reference_is_wrong
 from tests.onnx_models.registry import RECIPES
 from tests.onnx_models.rounding import contents, is_rounding, jumps
-from tests.onnx_models.unspecified import is_inexact
+from tests.onnx_models.unspecified import is_inexact, is_open
 from tests.onnx_models.ways import breaks_what_was_taken
 
 NOT_DRAWN = {"Constant", "ImageDecoder"}
@@ -1026,6 +1027,33 @@ def test_what_a_model_holds_is_as_inexact_as_what_it_is_given(part: float, is_ex
     case = _case(_BETWEEN, {"s": np.array([1, 1, 2], np.float32)}, 9)
     expected = peers_of(case).accepted(0)[-1][0]
     assert is_rounding(case, case.calls[0], [expected], [expected * np.float32(part)]) is is_excused
+
+
+_KEPT_RATIO = """(float[1,N] x) => (float[?,?] y) <int64[2] s = {1, 4}> {
+  y = Resize <keep_aspect_ratio_policy = "not_larger"> (x, "", "", s)
+}"""
+_POOLED = "(float[1,1,N] x) => (float[?,?,?] y) { y = MaxPool <kernel_shape = [3], strides = [3], pads = [2, 2]> (x) }"
+
+
+@pytest.mark.parametrize("text", [_KEPT_RATIO, _POOLED])
+@pytest.mark.parametrize("size", [0, 2])
+def test_nothing_says_how_to_scale_or_to_pool_nothing(text: str, size: int) -> None:
+    rank = 2 if text is _KEPT_RATIO else 3
+    case = _case(text, {"x": _ones(*(1 for _ in range(rank - 1)), size)}, 19)
+    known = contents(case.model, case.calls[0]) if size else {"x": value_of("x", case.calls[0]["x"])}
+    assert bool(is_open(case.model, known)) is (size == 0)
+
+
+@pytest.mark.parametrize(("count", "is_wrong"), [(1, False), (2, False), (3, True)])
+def test_reference_is_no_judge_of_scales_for_other_channels(count: int, is_wrong: bool) -> None:
+    text = """(uint8[1,1,1] x, float s, uint8 z, int8[2,1,1] w, float[N] ws, int8[N] wz) => (uint8[?,?,?] y) {
+      y = QLinearConv (x, s, z, w, ws, wz, s, z)
+    }"""
+    model = _case(text, {}, 15).model
+    held = {"w": np.ones((2, 1, 1), np.int8), "ws": _ones(count), "wz": np.zeros(count, np.int8)}
+    held |= {"x": np.ones((1, 1, 1), np.uint8), "s": np.float32(1), "z": np.uint8(0)}
+    known = {name: value_of(name, np.asarray(each)) for name, each in held.items()}
+    assert bool(reference_is_wrong(model, known)) is is_wrong
 
 
 @pytest.mark.parametrize(("off", "is_excused"), [(1e-4, True), (0.2, False)])

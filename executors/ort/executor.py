@@ -20,7 +20,7 @@ from ..signature import Signature, owned, whole_number
 from ..steps import Steps
 from .faults import dims_to_watch
 from .library import onnxruntime, problem_here
-from .resizes import ROUNDED, resizes_to_watch, wrong_ones
+from .resizes import resizes_to_watch, wrong_ones
 from .wrong_numbers import REASON, long_ones, sums_to_watch
 
 if TYPE_CHECKING:
@@ -158,11 +158,11 @@ class OrtExecutable:
         return found
 
     def _keep_wrong_out(self, partition: "OrtPartition", sizes: Sizes) -> None:
-        """From the first call on at which a sum is long, or pixels lie between others, it is NumPy's."""
+        """From the first call on at which a sum is long, or a resize places elements otherwise, it is NumPy's."""
         key = tuple(sizes.values())
         if key in self._right:
             return
-        for found, why in ((long_ones(self._sums, sizes), REASON), (wrong_ones(self._resizes, sizes), ROUNDED)):
+        for found, why in ((long_ones(self._sums, sizes), REASON), *wrong_ones(self._resizes, sizes)):
             if found:
                 partition.keep_out(found, why)
                 self._sums = {node: count for node, count in self._sums.items() if node not in found}

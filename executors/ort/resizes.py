@@ -35,7 +35,7 @@ _CROP = "tf_crop_and_resize"
 def resizes_to_watch(graph: Graph) -> dict[Node, list[tuple[Dim, Dim]]]:
     """The nodes that a call may make wrong, each with the open sizes that it changes, before and after."""
     known = frozenset(input_symbols(graph))
-    found = {node: _open_sizes(node) for node in graph.nodes if node.op is RESIZE and node.attrs["mode"] == "nearest"}
+    found = {node: _open_sizes(node) for node in graph.nodes if node.op is RESIZE}
     return {
         node: pairs
         for node, pairs in found.items()
@@ -44,19 +44,33 @@ def resizes_to_watch(graph: Graph) -> dict[Node, list[tuple[Dim, Dim]]]:
 
 
 def _open_sizes(node: Node) -> list[tuple[Dim, Dim]]:
-    if node.attrs["scales"] is not None or not _is_asymmetric(node):
-        return []  # not in a session, or right at all sizes
     pairs = [(_shape(node, 0)[axis], node.outputs[0].tensor.dims[axis]) for axis in node.attrs["axes"]]
+    scales = node.attrs["scales"]
+    if scales is not None and _is_centered(node):
+        return [pair for pair, scale in zip(pairs, scales, strict=True) if symbols(pair[0]) and not _is_whole(scale)]
+    if node.attrs["mode"] != "nearest" or scales is not None or not _is_asymmetric(node):
+        return []  # not in a session, or right at all sizes
     return [pair for pair in pairs if any(map(symbols, pair)) and not _is_multiple(*pair)]
 
 
-def wrong_ones(resizes: Mapping[Node, Sequence[tuple[Dim, Dim]]], sizes: Mapping[str, int]) -> list[Node]:
-    """Those of `resizes` that ONNX Runtime gets wrong at `sizes`."""
-    return [
+def wrong_ones(
+    resizes: Mapping[Node, Sequence[tuple[Dim, Dim]]], sizes: Mapping[str, int]
+) -> list[tuple[list[Node], str]]:
+    """Those of `resizes` that ONNX Runtime gets wrong at `sizes`, by what it does wrong there."""
+    wrong = [
         node
         for node, pairs in resizes.items()
-        if not all(_is_right_at(node, evaluate(old, sizes), evaluate(new, sizes), None) for old, new in pairs)
+        if not all(_is_right_told(node, evaluate(old, sizes), evaluate(new, sizes)) for old, new in pairs)
     ]
+    by_size = [node for node in wrong if node.attrs["scales"] is not None]
+    return [(by_size, BY_SIZE), ([node for node in wrong if node not in by_size], ROUNDED)]
+
+
+def _is_right_told(node: Node, before: int, after: int) -> bool:
+    """Whether sizes of a call are right; one element that is left is, where each scale makes just one."""
+    if not _is_centered(node) or node.attrs["scales"] is None:
+        return _is_right_at(node, before, after, None)
+    return after != 1 or all(before * float(scale) == 1 for scale in node.attrs["scales"])
 
 
 def resize_fault(node: Node) -> str:
@@ -100,8 +114,12 @@ def _uncropped(node: Node) -> str:
     return ""
 
 
+def _is_whole(scale: float | Fraction) -> bool:
+    return float(scale).is_integer()
+
+
 def _makes_whole(size: Dim, scale: float | Fraction) -> bool:
-    return float(scale).is_integer() or (isinstance(size, int) and (size * float(scale)).is_integer())
+    return _is_whole(scale) or (isinstance(size, int) and (size * float(scale)).is_integer())
 
 
 def _rounded_size(node: Node) -> str:
@@ -112,7 +130,7 @@ def _rounded_size(node: Node) -> str:
     scales = _scales(node)
     if scales is None:
         return ""
-    is_centered = node.attrs["coordinate_mode"] == "pytorch_half_pixel"
+    is_centered = _is_centered(node)
     if node.op is DYNAMIC_RESIZE:
         return BY_SIZE if is_centered or node.attrs["antialias"] else ""
     for axis, scale in zip(node.attrs["axes"], scales, strict=True):
@@ -191,6 +209,11 @@ def _is_right_at(node: Node, before: int, after: int, given: float | Fraction | 
 def _is_asymmetric(node: Node) -> bool:
     """Whether positions are as those of feature pyramids, whose open sizes stay with it until a call shows a fault."""
     return bool(node.attrs["coordinate_mode"] == "asymmetric")
+
+
+def _is_centered(node: Node) -> bool:
+    """Whether a single element that is left is the first one, which ONNX Runtime goes by the rounded size for."""
+    return bool(node.attrs["coordinate_mode"] == "pytorch_half_pixel")
 
 
 def _is_symmetric(node: Node) -> bool:

@@ -95,6 +95,14 @@ def _has_other_kernel(seen: Seen) -> bool:
     return bool(stated) and seen.may(lambda weights: weights.shape[2:] != tuple(stated), place)
 
 
+def _has_scales_of_other_channels(seen: Seen) -> bool:
+    """Whether the weights of a quantized convolution have neither one scale and zero nor one for each channel."""
+    return seen.node.op_type == "QLinearConv" and any(
+        seen.has(place) and seen.may(lambda weights, each: each.size not in (1, weights.shape[0]), 3, place)
+        for place in (4, 5)
+    )
+
+
 def _is_padded_up(seen: Seen) -> bool:
     """Whether the last window of a pool that is rounded up ends two elements or more behind the padding."""
     given = seen.attributes
@@ -331,8 +339,8 @@ _OF_REFERENCE: dict[str, Callable[[Seen], str]] = {
     **dict.fromkeys(
         ("Conv", "ConvInteger", "QLinearConv"),
         when(
-            f"{WIDE}, and weights of other shapes than kernel_shape",
-            lambda s: sticks_out(s) or _has_other_kernel(s),
+            f"{WIDE}, weights of other shapes than kernel_shape, and other counts of scales than of channels",
+            lambda s: sticks_out(s) or _has_other_kernel(s) or _has_scales_of_other_channels(s),
         ),
     ),
     "DeformConv": when("takes weights of other shapes than kernel_shape", _has_other_kernel),

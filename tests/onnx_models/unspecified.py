@@ -89,8 +89,10 @@ def _open(seen: Seen) -> str:
         places = range(len(seen.node.input))
         if any(seen.has(place) and seen.may(is_special, place) for place in places):
             return "NaN and infinities hang on an order here"
-    if op == "MaxPool" and set(seen.attributes.get("dilations", ())) - {1} and any(seen.attributes.get("pads", ())):
+    if op == "MaxPool" and _sees_padding_alone(seen):
         return "windows may see nothing but padding"
+    if op == "Resize" and _has_no_ratio(seen):
+        return "a size of 0 has no ratio"
     if op in ("Loop", "Scan") and _has_unknown_sizes(seen):
         return "sizes of what no round gave"
     if op in WINDOWS and seen.attributes.get("output_datatype") == onnx.TensorProto.DOUBLE:
@@ -102,6 +104,17 @@ def _open(seen: Seen) -> str:
     if op == "Resize" and seen.attributes.get("coordinate_transformation_mode") == CROP:
         return "" if seen.has(1) and seen.may(lambda roi: roi.size > 0, 1) else "the region to crop is not given"
     return ""
+
+
+def _sees_padding_alone(seen: Seen) -> bool:
+    given = seen.attributes
+    is_dilated = bool(set(given.get("dilations", ())) - {1})
+    return any(given.get("pads", ())) and (is_dilated or seen.may(lambda x: 0 in x.shape[2:], 0))
+
+
+def _has_no_ratio(seen: Seen) -> bool:
+    is_by_ratio = seen.attributes.get("keep_aspect_ratio_policy", b"stretch") != b"stretch"
+    return is_by_ratio and seen.may(lambda x: 0 in x.shape, 0)
 
 
 def _has_unknown_sizes(seen: Seen) -> bool:

@@ -20,7 +20,7 @@ COORDINATES = ("align_corners", "asymmetric", "half_pixel", "half_pixel_symmetri
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 
-def model(before: int, after: int, scale: float | None, **attrs: str) -> onnx.ModelProto:
+def model(before: int | str, after: int, scale: float | None, **attrs: str) -> onnx.ModelProto:
     """One Resize of [1, 1, before], by scale or by size."""
     number = np.array([1, 1, after], np.int64) if scale is None else np.array([1, 1, scale], np.float32)
     node = helper.make_node("Resize", ["x", "", "", "s"] if scale is None else ["x", "", "s"], ["y"], **attrs)
@@ -38,13 +38,17 @@ def model(before: int, after: int, scale: float | None, **attrs: str) -> onnx.Mo
     mode=st.sampled_from(["nearest", "nearest", "linear", "cubic"]),
     coordinates=st.sampled_from(COORDINATES),
     nearest=st.sampled_from(NEAREST),
+    is_open=st.booleans(),
 )
-@example(11, 1, 0.5, "nearest", "half_pixel_symmetric", "floor")
-@example(7, 1, 0.5, "nearest", "half_pixel_symmetric", "ceil")
-def test_numbers_are_those_of_the_standard(before, after, scale, mode, coordinates, nearest):
+@example(11, 1, 0.5, "nearest", "half_pixel_symmetric", "floor", False)
+@example(7, 1, 0.5, "nearest", "half_pixel_symmetric", "ceil", False)
+@example(3, 1, 0.6, "linear", "pytorch_half_pixel", "floor", True)
+@example(3, 1, 0.5, "cubic", "pytorch_half_pixel", "floor", True)
+def test_numbers_are_those_of_the_standard(before, after, scale, mode, coordinates, nearest, is_open):
     if scale is not None and int(np.float32(before) * np.float32(scale)) < 1:
         return
-    made = model(before, after, scale, mode=mode, coordinate_transformation_mode=coordinates, nearest_mode=nearest)
+    attrs = {"mode": mode, "coordinate_transformation_mode": coordinates, "nearest_mode": nearest}
+    made = model("N" if is_open else before, after, scale, **attrs)
     x = np.arange(before, dtype=np.float32)[None, None]
     ours, meant = (capgraph.optimize(made, executor=each).run({"x": x})["y"] for each in ("ort", "eager"))
     np.testing.assert_allclose(ours, meant, atol=1e-3)
