@@ -936,12 +936,25 @@ def test_runtime_is_no_judge_of_reduced_integers_that_wrap(operator: str, x: lis
     assert "".join(sorted(peers_of(case).judges_of(0, 0))) == judges
 
 
+@pytest.mark.parametrize(
+    ("shape", "is_told"), [((1, 3), False), ((5, 3), False), ((2, 1, 5, 3), False), ((4, 3), True), ((3, 1, 3), True)]
+)
+def test_no_peer_is_a_judge_of_masks_for_other_rows(shape: tuple[int, ...], is_told: bool) -> None:
+    text = "(float[1,2,1,4] q, float[1,2,3,4] k, bool[M,N] m) => (float[?,?,?,?] y) { y = Attention (q, k, k, m) }"
+    held = {"q": _ones(1, 2, 5, 4), "k": _ones(1, 2, 3, 4), "m": np.ones(shape, bool)}
+    if shape == (2, 1, 5, 3):
+        held["q"] = _ones(2, 2, 5, 4)
+    known = {name: value_of(name, each) for name, each in held.items()}
+    assert bool(is_open(_case(text, {}, 23).model, known)) is is_told
+
+
 @pytest.mark.parametrize(("most", "is_told"), [(2**62, True), (3, False)])
 def test_a_peer_alone_is_no_judge_of_what_large_integers_become(most: int, is_told: bool) -> None:
     model = _case("(int64[2] x) => (float[?] z) { y = ReduceLogSumExp (x) z = Cast <to = 1> (y) }", {}, 18).model
     known = {name: value_of(name, np.array([0, most])) for name in ("x", "y")}
     assert is_inexact(model, known, "numbers") is is_told
     assert is_inexact(model, known, "integers")
+    assert is_inexact(model, known, "shape")
 
 
 _EDGE = "(float[4] x) => (float[?] y) <float[2] r = {%s}, float[1] s = {1.5}> { y = Resize <%s> (x, r, s) }"

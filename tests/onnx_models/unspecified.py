@@ -1,5 +1,8 @@
 """What has no judge: what the standard leaves open, and integers that a single peer computes in floats."""
 
+from functools import partial
+from typing import Any
+
 import numpy as np
 import onnx
 
@@ -44,11 +47,14 @@ THROUGH_FLOATS = {"Gemm", "Mean", "Pow", "Einsum", "CumSum", "Resize", "Upsample
 
 
 def is_inexact(model: onnx.ModelProto, known: Known | None = None, told: str = "integers") -> bool:
-    """Whether a single peer is no judge of integers; of what they become then only if a float does not hold them."""
+    """Whether a single peer is no judge of integers, and of what is not 0 among them.
+
+    Of what else they become then it is not only if a float does not hold them.
+    """
     return any(
         (seen.node.op_type in THROUGH_FLOATS or seen.node.op_type.startswith("Reduce"))
         and seen.may(lambda x: x.dtype.kind in "iu", 0)
-        and (told == "integers" or exceeds(24)(seen))
+        and (told in ("integers", "shape") or exceeds(24)(seen))
         for seen in nodes_of(model, known)
     )
 
@@ -80,6 +86,7 @@ UNORDERED = {
 }
 """What NaN and infinities become in these hangs on the order of sums and of comparisons."""
 WINDOWS = {"BlackmanWindow", "HammingWindow", "HannWindow"}
+_MASK, _BY_HEAD = 3, 4
 STASHED = {"GroupNormalization", "LayerNormalization", "RMSNormalization"}
 
 
@@ -91,6 +98,8 @@ def _open(seen: Seen) -> str:
             return "NaN and infinities hang on an order here"
     if op == "MaxPool" and _sees_padding_alone(seen):
         return "windows may see nothing but padding"
+    if op == "Attention" and seen.has(_MASK) and seen.may(partial(_masks_others, seen), 0, _MASK):
+        return "a mask for other rows than those of the queries"
     if op == "Resize" and _has_no_ratio(seen):
         return "a size of 0 has no ratio"
     if op in ("Loop", "Scan") and _has_unknown_sizes(seen):
@@ -110,6 +119,14 @@ def _sees_padding_alone(seen: Seen) -> bool:
     given = seen.attributes
     is_dilated = bool(set(given.get("dilations", ())) - {1})
     return any(given.get("pads", ())) and (is_dilated or seen.may(lambda x: 0 in x.shape[2:], 0))
+
+
+def _masks_others(seen: Seen, queries: Any, mask: Any) -> bool:
+    """Whether sizes of a mask, but for the last one, which counts keys, are neither 1 nor those of the scores."""
+    rows = queries.shape[-2]
+    heads = queries.shape[1] if queries.ndim == _BY_HEAD else seen.attributes.get("q_num_heads", 1)
+    sizes = zip(mask.shape[-2::-1], (rows, heads, len(queries)), strict=False)
+    return any(size not in (1, count) for size, count in sizes)
 
 
 def _has_no_ratio(seen: Seen) -> bool:
