@@ -90,16 +90,21 @@ def export_model(
             return _with_ir_version(model, ir_version, usual_ir, least_ir_version(model, came_with))
         except NeedsOpset as need:
             if opset is not None or (high is not None and need.version > high):
-                remedy = f"opset={_least_opset(graph, need.version, dialect, operators)}"
+                remedy = _with_opset(_least_opset(graph, need.version, dialect, operators))
                 raise UnsupportedError(f"{need.message} in opset {target}", where=need.where, remedy=remedy) from need
             target, reason = need.version, f"opset {need.version}: {need.message} in opset {target}"
             low = max(low, target)
         except LacksKernel as lack:
             if opset is not None:
-                raise UnsupportedError(lack.message, where=lack.where, remedy=f"opset={lack.last}") from lack
+                raise UnsupportedError(lack.message, where=lack.where, remedy=_with_opset(lack.last)) from lack
             reason = f"opset {max(low, lack.last)}: {lack.message}"
             wants_kernels = lack.last >= low
             target = max(low, lack.last)
+
+
+def _with_opset(version: int | None) -> str:
+    """What to do, in Python and on the command line."""
+    return f"opset={version} (--opset {version})"
 
 
 def _check_known(what: str, chosen: int | None, newest: int) -> None:
@@ -127,7 +132,7 @@ def _least_opset(graph: Graph, first: int, dialect: Dialect, operators: Collecti
 def _with_ir_version(model: ModelProto, chosen: int | None, usual: int, least: int) -> ModelProto:
     if chosen is not None and chosen < least:
         lacking = f"opset {opset_of(model)}" if least > INITIALIZERS_ALONE else "weights that are no inputs"
-        raise UnsupportedError(f"IR {chosen} is too old for {lacking}", remedy=f"ir_version={least}")
+        raise UnsupportedError(f"IR {chosen} is too old for {lacking}", remedy=f"ir_version={least} (--ir {least})")
     model.ir_version = max(least, usual) if chosen is None else chosen
     return model
 
@@ -169,7 +174,7 @@ def _span(graph: Graph) -> tuple[int, int | None]:
 def _means_something_else(limit: _Limit, other: int | None) -> UnsupportedError:
     first, last = limit.span
     message = f"{limit.op_type} means something else outside opsets {first} to {last or 'the newest'}"
-    return UnsupportedError(message, where=limit.node.where(), remedy=f"opset={other}")
+    return UnsupportedError(message, where=limit.node.where(), remedy=_with_opset(other))
 
 
 def _within(version: int, span: tuple[int, int | None]) -> bool:

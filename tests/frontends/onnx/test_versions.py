@@ -52,7 +52,7 @@ def test_an_older_opset_gets_the_ir_version_that_came_with_it() -> None:
 
 
 def test_an_ir_version_that_lacks_the_opset_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match=r"(?s)IR 7 is too old for opset 17.*ir_version=8"):
+    with pytest.raises(UnsupportedError, match=r"(?s)IR 7 is too old for opset 17.*ir_version=8 \(--ir 8\)"):
         export_model(from_file(17, 8), keep_versions=True, ir_version=7)
     assert versions(export_model(from_file(17, 8), keep_versions=True, ir_version=9)) == (17, 9)
 
@@ -114,7 +114,7 @@ def test_the_opset_that_an_error_names_has_every_node() -> None:
     graph = import_model(parsed(f"{head} {{ {body} {tail} }}")).graph
     with pytest.raises(UnsupportedError) as caught:
         export_model(graph, opset=9)
-    least = int((caught.value.remedy or "").removeprefix("opset="))
+    least = int((caught.value.remedy or "").partition(" ")[0].removeprefix("opset="))
     assert versions(export_model(graph, opset=least))[0] == least
 
 

@@ -95,7 +95,7 @@ def test_extrema_broadcast_from_opset_8_on(op, count):
     graph.set_outputs([graph.append(native(op), values).output])
     with pytest.raises(UnsupportedError, match="different shapes") as caught:
         export_model(graph, dialect=Dialect.STANDARD, opset=7)
-    assert caught.value.remedy == "opset=8"
+    assert caught.value.remedy == "opset=8 (--opset 8)"
     inputs = feeds_of(*(random(i, *shape) for i, shape in enumerate(shapes)))
     exported = export_model(graph, dialect=Dialect.STANDARD, opset=8)
     assert_same(reference(exported, inputs)[0], evaluated(graph, inputs)[0])
