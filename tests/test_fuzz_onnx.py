@@ -948,6 +948,16 @@ def test_no_peer_is_a_judge_of_masks_for_other_rows(shape: tuple[int, ...], is_t
     assert bool(is_open(_case(text, {}, 23).model, known)) is is_told
 
 
+@pytest.mark.parametrize(("batch", "count", "is_told"), [(2, 2, False), (2, 1, False), (1, 2, True), (3, 2, True)])
+def test_no_peer_is_a_judge_of_lengths_for_other_samples(batch: int, count: int, is_told: bool) -> None:
+    text = """(float[B,2,5,4] q, float[B,2,3,4] k, int64[N] n) => (float[?,?,?,?] y) {
+      y = Attention (q, k, k, "", "", "", n)
+    }"""
+    held = {"q": _ones(batch, 2, 5, 4), "k": _ones(batch, 2, 3, 4), "n": np.full(count, 2)}
+    known = {name: value_of(name, each) for name, each in held.items()}
+    assert bool(is_open(_case(text, {}, 24).model, known)) is is_told
+
+
 @pytest.mark.parametrize(("most", "is_told"), [(2**62, True), (3, False)])
 def test_a_peer_alone_is_no_judge_of_what_large_integers_become(most: int, is_told: bool) -> None:
     model = _case("(int64[2] x) => (float[?] z) { y = ReduceLogSumExp (x) z = Cast <to = 1> (y) }", {}, 18).model

@@ -86,7 +86,8 @@ UNORDERED = {
 }
 """What NaN and infinities become in these hangs on the order of sums and of comparisons."""
 WINDOWS = {"BlackmanWindow", "HammingWindow", "HannWindow"}
-_MASK, _BY_HEAD = 3, 4
+_MASK, _LENGTHS = 3, 6
+_BY_HEAD = 4
 STASHED = {"GroupNormalization", "LayerNormalization", "RMSNormalization"}
 
 
@@ -98,8 +99,8 @@ def _open(seen: Seen) -> str:
             return "NaN and infinities hang on an order here"
     if op == "MaxPool" and _sees_padding_alone(seen):
         return "windows may see nothing but padding"
-    if op == "Attention" and seen.has(_MASK) and seen.may(partial(_masks_others, seen), 0, _MASK):
-        return "a mask for other rows than those of the queries"
+    if op == "Attention" and _attends_for_others(seen):
+        return "a mask or lengths for other rows than those of the queries"
     if op == "Resize" and _has_no_ratio(seen):
         return "a size of 0 has no ratio"
     if op in ("Loop", "Scan") and _has_unknown_sizes(seen):
@@ -119,6 +120,11 @@ def _sees_padding_alone(seen: Seen) -> bool:
     given = seen.attributes
     is_dilated = bool(set(given.get("dilations", ())) - {1})
     return any(given.get("pads", ())) and (is_dilated or seen.may(lambda x: 0 in x.shape[2:], 0))
+
+
+def _attends_for_others(seen: Seen) -> bool:
+    is_masked = seen.has(_MASK) and seen.may(partial(_masks_others, seen), 0, _MASK)
+    return is_masked or (seen.has(_LENGTHS) and seen.may(lambda q, n: n.size not in (1, len(q)), 0, _LENGTHS))
 
 
 def _masks_others(seen: Seen, queries: Any, mask: Any) -> bool:
