@@ -112,8 +112,8 @@ def wrong_optimizers(graph: Graph) -> tuple[str, ...]:
     lies. Pad_Fusion leaves padding by 0 to a MaxPool, which pads by the lowest number. NoopElimination
     takes -0.0 + 0 for -0.0, which a node that reads bits sees. ExpandElimination drops an expand to a size of 0.
     ReluQuantRewrite takes quantizing for a relu, and looks for a zero point that is the least number of 8 or 16 bits
-    alone. WeightBiasQuantization makes i8 of the float weights of what was dequantized, and i32 of a bias, by the product of
-    the scales, in which it may not have room.
+    alone. WeightBiasQuantization makes i8 of the float weights of what was dequantized, and i32 of a bias, by the
+    product of the scales, in which it may not have room.
     """
     found = tuple(name for name, is_changed in _CHANGED.items() if any(map(is_changed, all_nodes(graph))))
     return (*found, "NoopElimination") if keeps_signs(graph) else found
