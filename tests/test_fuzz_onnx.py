@@ -724,6 +724,40 @@ def test_cubic_weights_are_those_of_floats(off: float) -> None:
     assert is_rounding(case, case.calls[0], [expected], [expected + off]) is (off < 1e-4)
 
 
+WEIGHED = """(float[2,3] x) => (float[?,?] y) <TYPE[3,2] w = {2, 5, 4, 5, 1, 3}, float s = {0.4}> {
+  d = DequantizeLinear (w, s)
+  y = MatMul (x, d)
+}"""
+
+
+@pytest.mark.parametrize("opset", [15, 21])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_rows_that_meet_weights_of_bytes_are_rounded_to_bytes(dtype: str, opset: int) -> None:
+    x = np.array([[0.46926332, -1.9428012, 0.01850681], [1, 2, 3]], np.float32)
+    case = _case(WEIGHED.replace("TYPE", dtype), {"x": x}, opset)
+    assert compared(case).findings == []
+    (expected,) = peers_of(case).accepted(0)[-1]
+    for off, way, is_excused in ((4e-3, "ort", True), (4e-3, "eager", False), (0.5, "ort", False)):
+        assert is_rounding(case, case.calls[0], [expected], [expected * np.float32(1 + off)], way) is is_excused
+
+
+def test_only_rows_near_the_end_of_floats_may_be_no_numbers_among_bytes() -> None:
+    case = _case(WEIGHED.replace("TYPE", "int8"), {"x": np.array([[1.7e38, 0, 0], [1, 2, 3]], np.float32)}, 15)
+    (expected,) = peers_of(case).accepted(0)[-1]
+    assert np.isfinite(expected).all()
+    for row in range(2):
+        given = np.where(np.arange(2)[:, None] == row, np.float32(np.nan), expected)
+        assert is_rounding(case, case.calls[0], [expected], [given], "ort") is (row == 0)
+
+
+def test_weights_that_are_given_are_multiplied_by_floats() -> None:
+    text = "(float[2,3] x, int8[3,2] w, float s) => (float[?,?] y) { d = DequantizeLinear (w, s) y = MatMul (x, d) }"
+    call = {"x": _ones(2, 3), "w": np.full((3, 2), 3, np.int8), "s": np.array(0.4, np.float32)}
+    case = _case(text, call, 21)
+    (expected,) = peers_of(case).accepted(0)[0]
+    assert not is_rounding(case, case.calls[0], [expected], [expected * np.float32(1.004)], "ort")
+
+
 @pytest.mark.parametrize(("off", "is_excused"), [(1e-6, True), (1e-3, False)])
 def test_places_of_doubles_are_those_of_floats(off: float, is_excused: bool) -> None:
     text = """(double[1,1,1,4] x, double[1,1,1,2] g) => (double[?,?,?,?] y) {

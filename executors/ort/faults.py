@@ -62,6 +62,9 @@ _WITHOUT_SATURATION = frozenset((DType.F8E4M3FN, DType.F8E5M2))
 """Types to which it casts 480 as 448 and 61440 as NaN, instead of NaN and infinity."""
 
 _INTEGERS = frozenset((DType.I32, DType.I64))
+_QUANTIZING = ("quantize_linear", "onnx.QuantizeLinear")  # foreign, where only running tells how many axes there are
+_RELUS = ("relu", "onnx.Relu")
+_WITH_LEAST_LOOKED_FOR = frozenset((DType.I8, DType.U8, DType.I16, DType.U16))
 _MATRIX = 2  # axes
 _BIASED = (CONV, CONV_TRANSPOSE, GEMM)
 _BIAS = 2
@@ -108,8 +111,9 @@ def wrong_optimizers(graph: Graph) -> tuple[str, ...]:
     MatmulTransposeFusion hands the kernel of a matmul a transposed matrix and a vector, and it reads the matrix as it
     lies. Pad_Fusion leaves padding by 0 to a MaxPool, which pads by the lowest number. NoopElimination
     takes -0.0 + 0 for -0.0, which a node that reads bits sees. ExpandElimination drops an expand to a size of 0.
-    WeightBiasQuantization makes i8 of the float weights of what was dequantized, and i32 of a bias, by the product of
-    the scales, in which it may not have room.
+    ReluQuantRewrite takes quantizing for a relu, and looks for a zero point that is the least number of 8 or 16 bits
+    alone. WeightBiasQuantization makes i8 of the float weights of what was dequantized, and i32 of a bias, by the
+    product of the scales, in which it may not have room.
     """
     found = tuple(name for name, is_changed in _CHANGED.items() if any(map(is_changed, all_nodes(graph))))
     return (*found, "NoopElimination") if keeps_signs(graph) else found
@@ -129,6 +133,13 @@ def _adds_axes(node: Node) -> bool:
 def _pools_padding(node: Node) -> bool:
     producer = node.operands[0].producer if node.op is MAX_POOL else None
     return producer is not None and producer.op in (DYNAMIC_PAD, PAD)
+
+
+def _quantizes_to_others(node: Node) -> bool:
+    """Whether a node quantizes what a relu gives to something else than integers of 8 or 16 bits."""
+    producer = node.operands[0].producer if node.op.name in _QUANTIZING else None
+    is_relu = producer is not None and producer.op.name in _RELUS
+    return is_relu and node.output.tensor.dtype not in _WITH_LEAST_LOOKED_FOR
 
 
 def _quantizes_floats(node: Node) -> bool:
@@ -164,6 +175,7 @@ _CHANGED: dict[str, Callable[[Node], bool]] = {
     "ExpandElimination": lambda node: node.op is EXPAND and 0 in node.output.shape,
     "MatmulTransposeFusion": _is_by_vector,
     "Pad_Fusion": _pools_padding,
+    "ReluQuantRewrite": _quantizes_to_others,
     "WeightBiasQuantization": _quantizes_floats,
 }
 """By optimizer, whether it may change what a node means."""

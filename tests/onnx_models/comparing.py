@@ -282,24 +282,24 @@ def _differences(theirs: Peers, call: int, given: Sequence[Any], way: str) -> li
             continue
         if is_file and theirs.pools_nothing(call, place):
             continue
-        if not _is_excused(part, call, judges, given[place], told) and not _agrees(part, call, given[place]):
+        if not _is_excused(part, call, judges, given[place], told, way) and not _agrees(part, call, given[place], way):
             found.append(told[-1])
     return list(dict.fromkeys(found))
 
 
-def _agrees(part: Case, call: int, given: Any) -> bool:
+def _agrees(part: Case, call: int, given: Any, way: str) -> bool:
     """Whether a judge says the same of the output alone: one peer often fails at what another output needs."""
     judges = peers_of(part).judges_of(call, 0)
     told = [_apart(part, call, [each], [given]) for each in judges.values()]
-    return not all(told) or (bool(told) and _is_excused(part, call, judges, given, told))
+    return not all(told) or (bool(told) and _is_excused(part, call, judges, given, told, way))
 
 
-def _is_excused(part: Case, call: int, judges: Mapping[str, Any], given: Any, told: Sequence[str]) -> bool:
+def _is_excused(part: Case, call: int, judges: Mapping[str, Any], given: Any, told: Sequence[str], way: str) -> bool:
     """Whether one peer alone is no judge of it, or rounding explains it."""
     part = inlined(part)
     if len(judges) == 1 and is_inexact(part.model, _contents(part, part.calls[call]), told[0]):
         return True
-    return any(is_rounding(part, part.calls[call], [each], [given]) for each in judges.values())
+    return any(is_rounding(part, part.calls[call], [each], [given], way) for each in judges.values())
 
 
 def _is_typed(model: onnx.ModelProto, place: int, result: Any) -> bool:

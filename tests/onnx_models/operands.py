@@ -23,6 +23,7 @@ CROP = b"tf_crop_and_resize"
 F32_STEP = 1e-6
 F64_STEP = 1e-14
 WIDE = "takes windows that stick out"
+MOVES = {"Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 NO_AXIS = "takes an axis of a scalar, which has none"
 
 

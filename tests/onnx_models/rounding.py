@@ -12,7 +12,7 @@ from onnx import helper
 
 from tests.onnx_models.cases import Case
 from tests.onnx_models.draw import ELEMENTS, FLOATS, Unrunnable, Value, names_read, run_node, value_of
-from tests.onnx_models.operands import RECURRENT, Known
+from tests.onnx_models.operands import MOVES, RECURRENT, Known
 from tests.onnx_models.parts import taken
 from tests.onnx_models.reference_errors import reference_is_wrong
 from tests.onnx_models.runtime_errors import runtime_is_wrong
@@ -59,6 +59,10 @@ _SUBNORMAL = 2.0
 """Steps by which numbers below the normal ones are off; the least of them are 0 in many a kernel."""
 _OF_ATTRIBUTES = 6e-8
 """ONNX keeps float attributes in 32 bits, whose shortest decimal is taken for what was meant: doubles tell."""
+_PRODUCTS = ("Gemm", "MatMul")
+_CODES = ("int2", "int8", "uint2", "uint8")
+_OF_BYTES = 2.5e-4
+"""Of the greatest number of a row, which bytes are off by 4e-3 of: within what `SAFETY` allows."""
 
 
 Prefers: TypeAlias = Callable[[onnx.ModelProto, Known], bool]
@@ -69,14 +73,37 @@ def contents(
     call: Mapping[str, Any],
     noise: np.random.Generator | None = None,
     prefers: Prefers | None = None,
+    of_bytes: Mapping[str, float] | None = None,
 ) -> dict[str, Value]:
     """Every value of the model for a call, by running node after node, in branches too; with noise, floats are off.
 
     `prefers` says of a node whether the reference runs it rather than ONNX Runtime (default: `prefers_reference`).
+    `of_bytes` has the products whose rows are off by what bytes are (see `products_of_bytes`).
     """
     known = _given(model, call, noise)
-    _run(model, model.graph.node, known, noise, prefers or prefers_reference)
+    _run(model, model.graph.node, known, noise, prefers or prefers_reference, of_bytes or {})
     return known
+
+
+def products_of_bytes(model: onnx.ModelProto, known: Mapping[str, Value]) -> dict[str, float]:
+    """The products by constants that are dequantized, each with the greatest number that a code may stand for.
+
+    ONNX Runtime's optimizer takes them for MatMulNBits, which rounds the rows of the other operand to bytes: left to it
+    where floats are slow (docs/onnxruntime.md).
+    """
+    fixed = {each.name for each in model.graph.initializer} - {each.name for each in model.graph.input}
+    weights, found = dict[str, float](), dict[str, float]()
+    for node in model.graph.node:
+        if fixed.issuperset(name for name in node.input if name):
+            fixed.update(node.output)
+        first, second = (*node.input, "", "")[:2]
+        if node.op_type == "DequantizeLinear" and node.output[0] in fixed and known[first].element in _CODES:
+            weights[node.output[0]] = float(255 * np.abs(known[second].content.astype(np.float64)).max(initial=0.0))
+        elif node.op_type in MOVES and first in weights:
+            weights[node.output[0]] = weights[first]
+        elif node.op_type in _PRODUCTS and second in weights:
+            found[node.output[0]] = weights[second]
+    return found
 
 
 def _given(model: onnx.ModelProto, call: Mapping[str, Any], noise: np.random.Generator | None) -> dict[str, Value]:
@@ -102,6 +129,7 @@ def _run(
     known: dict[str, Value],
     noise: np.random.Generator | None,
     prefers: Prefers,
+    of_bytes: Mapping[str, float],
 ) -> None:
     """Adds to what is known what these nodes give."""
 
@@ -118,13 +146,16 @@ def _run(
         if node.op_type == "If":
             branch = taken(node, known[node.input[0]].content)
             known |= {each.name: value_of(each.name, onnx.numpy_helper.to_array(each)) for each in branch.initializer}
-            _run(model, branch.node, known, noise, prefers)
+            _run(model, branch.node, known, noise, prefers, of_bytes)
             results = zip(node.output, branch.output, strict=True)
             known |= {name: replace(known[output.name], name=name) for name, output in results if name}
             continue
         feeds = {name: known[name] for name in names_read(node)}
         if noise is not None:
             _disturb_operand(node, feeds, noise)
+            if node.output[0] in of_bytes:
+                rows = feeds[node.input[0]]
+                feeds[rows.name] = _with(rows, _as_bytes(rows.content, of_bytes[node.output[0]], noise))
         given = run_node(_noisy_attributes(node, model, noise), feeds, model_of, prefers)
         least = _least(node, feeds, given[0]) if noise is not None else 0.0
         for value in given:
@@ -147,6 +178,14 @@ def _disturb_operand(node: onnx.NodeProto, feeds: dict[str, Value], noise: np.ra
         whole = np.rint(scales.content)
         is_whole = np.abs(scales.content - whole) < _NEARLY_WHOLE
         feeds[scales.name] = _with(scales, np.where(is_whole, whole, scales.content))
+
+
+def _as_bytes(rows: Any, reach: float, noise: np.random.Generator) -> Any:
+    """Rows that are off by what bytes are; no numbers where what codes stand for may be more than floats hold."""
+    wide = np.abs(rows.astype(np.float64))
+    off = _OF_BYTES * wide.max(-1, keepdims=True, initial=0.0) * noise.uniform(-1, 1, rows.shape)
+    is_held = wide.sum(-1, keepdims=True) * reach < float(ml_dtypes.finfo(rows.dtype).max)
+    return np.where(is_held, rows + off, np.nan).astype(rows.dtype)
 
 
 def _has(node: onnx.NodeProto, mode: bytes) -> bool:
@@ -254,8 +293,10 @@ def _stepped(content: Any, noise: np.random.Generator | None) -> Any:
     return (content + steps).astype(content.dtype)
 
 
-def is_rounding(case: Case, call: Mapping[str, Any], expected: Sequence[Any], given: Sequence[Any]) -> bool:
-    """Whether `given` lies within what noise does to `expected`."""
+def is_rounding(
+    case: Case, call: Mapping[str, Any], expected: Sequence[Any], given: Sequence[Any], way: str = ""
+) -> bool:
+    """Whether `given`, which came by that way, lies within what noise does to `expected`."""
     names = [output.name for output in case.model.graph.output]
     expected, given = _arrays(expected), _arrays(given)
     if any(not isinstance(each, np.ndarray) for each in (*expected, *given)) or len(expected) != len(given):
@@ -263,11 +304,14 @@ def is_rounding(case: Case, call: Mapping[str, Any], expected: Sequence[Any], gi
     if any(a.dtype != b.dtype or a.dtype.kind in "OUS" for a, b in zip(expected, given, strict=True)):
         return False
     ranges = [(a.astype(np.float64), a.astype(np.float64)) for a in expected]
-    numbers = np.random.default_rng(case.seed)
+    numbers, of_bytes = np.random.default_rng(case.seed), dict[str, float]()
     with np.errstate(all="ignore"), suppress(Unrunnable, KeyError):
         for tries in range(MOST_TRIES + 1):
             # First as the reference rounds, in which alone rows may be equal.
-            known = contents(case.model, call, numbers) if tries else contents(case.model, call, None, _may_judge)
+            noise, prefers = (numbers, None) if tries else (None, _may_judge)
+            known = contents(case.model, call, noise, prefers, of_bytes)
+            if not tries and way == "ort":
+                of_bytes = products_of_bytes(case.model, known)
             found = [np.asarray(a).astype(np.float64) for a in _arrays([known[name].content for name in names])]
             if [a.shape for a in found] != [low.shape for low, _ in ranges]:
                 return True  # even the shape hangs on a rounding
@@ -294,7 +338,7 @@ def _known(model: onnx.ModelProto, call: Mapping[str, Any], noise: np.random.Gen
     """What is known before a node does not run."""
     known = _given(model, call, noise)
     with suppress(Unrunnable, KeyError):
-        _run(model, model.graph.node, known, noise, prefers_reference)
+        _run(model, model.graph.node, known, noise, prefers_reference, {})
     return known
 
 

@@ -9,6 +9,7 @@ import onnx
 from tests.onnx_models.operands import (
     CROP,
     F32_STEP,
+    MOVES,
     NO_AXIS,
     RECURRENT,
     WIDE,
@@ -31,7 +32,6 @@ from tests.onnx_models.operands import (
     writes_strings,
 )
 
-_MOVES = {"Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 _POOLS = ("AveragePool", "LpPool", "MaxPool")
 _WITHOUT_WINDOWS_IN_PADDING = 22
 _SMALL_BIAS = 1e-2
@@ -53,7 +53,7 @@ def _quantizes_floats(nodes: Sequence[Seen]) -> str:
 
     def dequantized(name: str) -> Seen | None:
         maker = makers.get(name)
-        while maker is not None and maker.node.op_type in _MOVES:
+        while maker is not None and maker.node.op_type in MOVES:
             maker = makers.get(maker.node.input[0])
         return maker if maker is not None and maker.node.op_type == "DequantizeLinear" else None
 

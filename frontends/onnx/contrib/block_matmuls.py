@@ -1,6 +1,7 @@
 """MatMulNBits: a matmul with a constant weight that is dequantized in blocks, and the bias that is added to it.
 
-Left as DequantizeLinear and MatMul, ONNX Runtime joins the two by itself and then rounds the other operand to 8 bits.
+Left as DequantizeLinear and MatMul, ONNX Runtime joins the two by itself, also where a column or all have one scale,
+and then rounds the other operand to 8 bits.
 Here it computes with floats, unless the model that the graph came from has such a node and asked for less: an operator
 that is imported leaves a mark on its nodes. Only a mark brings weights of 8 bits back as well: ONNX Runtime takes 30
 times as long for a row of floats by those.
@@ -24,6 +25,7 @@ _NAME, _BIAS = "MatMulNBits", "Bias"
 _DTYPES = (DType.F32, DType.F16)
 _CODES = frozenset((DType.U4, DType.I4, DType.U8, DType.I8))
 _LEAST_BLOCK = 16
+_OWN_BLOCK = 32  # as ONNX Runtime has it where a column has one scale
 _MATRIX = 2  # axes
 
 OPERATORS = frozenset(Operator(_NAME, dtype, kind) for dtype in _DTYPES for kind in ("", _BIAS))
@@ -102,21 +104,30 @@ def _is_in_blocks(back: Node) -> bool:
 
     ONNX Runtime takes blocks of 16 and more, in powers of 2.
     """
-    codes, block = back.operands[0], back.attrs["block_size"]
-    if codes.tensor.dtype not in _CODES or codes.tensor.rank != _MATRIX or normal_axis(back.attrs["axis"], _MATRIX):
+    codes, block = back.operands[0], _block(back)
+    if codes.tensor.dtype not in _CODES or codes.tensor.rank != _MATRIX:
         return False
     is_known = all(any_constant_of(value) is not None for value in back.operands)
     is_wanted = codes.tensor.dtype.bits == 4 or mark_of(back) is not None
     return is_known and is_wanted and block >= _LEAST_BLOCK and block.bit_count() == 1 and 0 not in codes.shape
 
 
+def _block(back: Node) -> int:
+    """How many numbers of a column have one scale, in any number of blocks where all have; 0 where rows have scales."""
+    block, is_by_column = int(back.attrs["block_size"]), normal_axis(back.attrs["axis"], _MATRIX) == 1
+    if block:
+        return 0 if is_by_column else block
+    return _OWN_BLOCK if is_by_column or not back.operands[1].tensor.rank else 0
+
+
 def _packed(ctx: ExportContext, back: Node) -> tuple[tuple[Operand, ...], dict[str, int]]:
     """The weight's operands as the operator takes them, one column after another, and its attributes."""
-    codes, scales, *zero = (_content(value) for value in back.operands)
-    dtype, block = back.operands[0].tensor.dtype, int(back.attrs["block_size"])
+    dtype, block = back.operands[0].tensor.dtype, _block(back)
+    codes, *given = (_content(value) for value in back.operands)
     bits, (inner, columns), half = dtype.bits, codes.shape, 1 << dtype.bits - 1
+    blocks = -(-inner // block)
+    scales, *zero = (np.broadcast_to(each, (blocks, columns)) for each in given)
     shift = half if dtype.kind is Kind.INT else 0
-    blocks = scales.shape[0]
     rows = np.pad(_unsigned(codes.T, shift), ((0, 0), (0, blocks * block - inner)))
     low = _unsigned(zero[0].T, shift) if zero else np.full((columns, blocks), shift, np.uint8)
     packed = _bytes(rows, bits).reshape(columns, blocks, block * bits // 8)

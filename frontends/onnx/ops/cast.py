@@ -109,9 +109,10 @@ def export_bit_cast(ctx: ExportContext, node: Node) -> None:
 def export_quantize(ctx: ExportContext, node: Node) -> None:
     """QuantizeLinear; before opset 21 only a zero point can say that the result is not u8."""
     x, scale, zero_point = node.inputs
+    assert x is not None
     to: DType = node.attrs["to"]
     says_type = zero_point is None and to is not DType.U8
-    domain = _domain(ctx, node, to)
+    domain = _domain(ctx, node, to, x.tensor.dtype)
     given: Value | str | None = zero_point
     if says_type and ctx.opset < 21 and scale is not None and scale.tensor.rank == 0:
         given, says_type = ctx.constant(0, to), False
@@ -131,19 +132,22 @@ def export_dequantize(ctx: ExportContext, node: Node) -> None:
     """DequantizeLinear; the result's type is said where it is not that of the scale."""
     scale = node.inputs[1]
     to: DType = node.attrs["to"]
-    is_plain = scale is not None and scale.tensor.dtype is to
-    output_dtype = None if is_plain else to
-    x = node.inputs[0]
-    domain = _domain(ctx, node, x.tensor.dtype) if is_plain and x is not None else ""
+    output_dtype = None if scale is not None and scale.tensor.dtype is to else to
+    domain = _domain(ctx, node, node.operands[0].tensor.dtype, to)
     granularity = _exported_granularity(node)
     ctx.emit("DequantizeLinear", node.inputs, node.outputs, domain=domain, output_dtype=output_dtype, **granularity)
 
 
-def _domain(ctx: ExportContext, node: Node, dtype: DType) -> str:
-    """The domain of the operator: before opset 21 that of 16 bits is ONNX Runtime's own, where a model has such."""
-    is_missing = ctx.opset < 21 and dtype in (DType.U16, DType.I16) and not node.attrs["block_size"]
+def _domain(ctx: ExportContext, node: Node, dtype: DType, floats: DType) -> str:
+    """The domain of the operator: before opset 21 that of 16 bits is ONNX Runtime's own, where a model has such.
+
+    It takes f32 and f16, each with scales of its own type.
+    """
+    is_missing = ctx.opset < 21 and dtype in (DType.U16, DType.I16)
+    is_taken = node.operands[1].tensor.dtype is floats and floats in (DType.F32, DType.F16)
+    is_plain = not node.attrs["block_size"] and not node.attrs.get("precision")
     has_own = ctx.dialect is Dialect.ORT or 0 < ctx.came_at < 21
-    return "com.microsoft" if is_missing and has_own else ""
+    return "com.microsoft" if is_missing and is_taken and is_plain and has_own else ""
 
 
 def _exported_granularity(node: Node) -> dict[str, Any]:

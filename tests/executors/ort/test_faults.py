@@ -400,6 +400,30 @@ def test_a_bias_beyond_i32_in_steps_of_the_scales(scale: str, names: tuple[str, 
     assert program.run({"x": x})["y"].ravel().tolist() == [30, -45, 30, -45]
 
 
+RECTIFIED = """<ir_version: 10, opset_import: ["" : 25]> g (float[SHAPE] x, int64[1] n) => (float[?] y)
+<float s = {0.5}, TYPE z = {ZERO}> { r = Relu (MADE) q = QuantizeLinear (r, s, z) y = Cast <to: int = 1> (q) }"""
+
+
+@pytest.mark.parametrize("made", ["x", "Reshape (x, n)"])
+@pytest.mark.parametrize(
+    ("dtype", "zero", "is_kept"),
+    [
+        *(("uint4", 9, True), ("int4", 0, True), ("uint2", 1, True), ("int2", 0, True), ("float8e4m3fn", 0, True)),
+        *(("uint8", 0, False), ("int8", -128, False), ("uint8", 9, False), ("uint16", 9, False), ("int16", 0, False)),
+    ],
+)
+def test_a_relu_before_a_zero_point_above_the_least(dtype: str, zero: int, is_kept: bool, made: str) -> None:
+    text = RECTIFIED.replace("TYPE", dtype).replace("ZERO", str(zero))
+    if made == "x":
+        text = text.replace("SHAPE", "3").replace("MADE", "x")
+    else:  # of a shape that only running tells
+        text = text.replace("SHAPE", "?").replace("r = Relu (MADE)", f"m = {made} r = Relu (m)")
+    program = capgraph.optimize(onnx.parser.parse_model(text), executor="ort")
+    assert wrong_optimizers(program.graph) == (("ReluQuantRewrite",) if is_kept else ())
+    x = np.array([-3, 0, 0.5], np.float32)
+    assert program.run({"x": x, "n": np.array([3])})["y"].tolist() == [zero, zero, zero + 1]
+
+
 PADDED = """graph @main(%x: f32[1, 1, H, 4]) {
   %p: f32[1, 1, H + 2, 6] = pad(%x, _) {pads = [0, 0, 1, 1, 0, 0, 1, 1]}
   %y: f32[1, 1, H//2 + 1, 3] = max_pool(%p) {kernel = [2, 2], strides = [2, 2], pads = [0, 0, 0, 0], dilations = [1, 1]}

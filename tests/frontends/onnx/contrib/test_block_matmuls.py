@@ -48,12 +48,15 @@ def case(
     dtype: DType = DType.F32,
     scale_dtype: DType | None = None,
 ) -> Case:
-    """`form`: a matmul, one with a bias that is added ("add") or taken by a gemm, or one whose result is halved."""
+    """`form`: a matmul, one with a bias that is added ("add") or taken by a gemm, or one whose result is halved.
+
+    A block of 0 is a scale for each column, and one of -1 a scale for all.
+    """
     (inner, columns, block), random, b = sizes, np.random.default_rng(0), Builder("g")
     low = 0 if codes in (DType.U4, DType.U8) else -(1 << codes.bits - 1)
     numbers = [
         random.integers(low, low + (1 << codes.bits), shape)
-        for shape in ((inner, columns), (-(-inner // block), columns))
+        for shape in ((inner, columns), (-(-inner // block), columns) if block > 0 else (columns,) * (1 + block))
     ]
     scales = (random.random(numbers[1].shape) * 0.1 + 0.01).astype((scale_dtype or dtype).numpy)
     rows = random.standard_normal((3, inner)).astype(dtype.numpy)
@@ -63,11 +66,11 @@ def case(
         b.constant(numbers[0].astype(codes.numpy), codes),
         b.constant(scales),
         b.constant(numbers[1].astype(codes.numpy), codes) if has_zero else None,
-        to=dtype, axis=0, block_size=block,
+        to=dtype, axis=int(not block), block_size=max(block, 0),
     )  # fmt: skip
     x, (low_of, scale_of) = (
         b.input("x", f"{dtype}[3, {inner}]"),
-        (np.repeat(each, block, 0)[:inner] for each in (numbers[1] * has_zero, scales)),
+        (np.repeat(each, block, 0)[:inner] if block > 0 else each for each in (numbers[1] * has_zero, scales)),
     )
     exact = rows.astype(np.float64) @ ((numbers[0] - low_of) * scale_of.astype(np.float64))
     if form == "gemm":
@@ -91,7 +94,7 @@ def for_ort(graph: Graph, **options: object) -> onnx.ModelProto:
     ("codes", "has_zero"), [(DType.U4, False), (DType.U4, True), (DType.I4, False), (DType.I4, True)]
 )
 @pytest.mark.parametrize("form", ["matmul", "add", "gemm"])
-@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("sizes", [*SIZES, (70, 7, 0), (3, 2, -1), (64, 5, -1)])
 def test_one_operator_that_computes_with_floats(sizes, form, codes, has_zero, dtype):
     made = case(sizes, codes=codes, has_zero=has_zero, form=form, dtype=dtype)
     model = for_ort(made.graph)
@@ -99,9 +102,10 @@ def test_one_operator_that_computes_with_floats(sizes, form, codes, has_zero, dt
     assert made.error(runtime_of(model, made.feeds)[0]) < ERRORS[dtype]
 
 
+@pytest.mark.parametrize("block", [32, 0, -1])
 @pytest.mark.parametrize("form", ["matmul", "add", "gemm"])
-def test_executor_ort_computes_with_floats(form):
-    made = case(form=form, has_zero=True)
+def test_executor_ort_computes_with_floats(form, block):
+    made = case((64, 5, block), form=form, has_zero=True)
     found = capgraph.optimize(made.graph, executor="ort").run(made.feeds)["y"]
     assert made.error(found) < ERRORS[DType.F32]
 

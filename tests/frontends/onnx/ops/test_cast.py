@@ -8,9 +8,10 @@ from capgraph.frontends.onnx.exporting.exporter import export_model
 from capgraph.frontends.onnx.importing.importer import import_model
 from capgraph.frontends.onnx.ops.cast import EXPORTS
 from capgraph.frontends.onnx.tensors import element_number
-from capgraph.ir.errors import ModelError
+from capgraph.ir.errors import ModelError, UnsupportedError
 from capgraph.ir.ops.cast import OPS
 from capgraph.ir.types import DType
+from onnx import ModelProto
 
 from tests.frontends.onnx.ops.every_version import every_version, of_onnx_runtime
 from tests.frontends.onnx.ops.reference_only import check_in_reference
@@ -161,6 +162,29 @@ def test_16_bits_keep_the_opset_of_a_model_that_has_them_from_onnx_runtime(diale
     graph.metadata.clear()
     own = [each.domain for each in export_model(graph, dialect=dialect, keep_versions=True).opset_import]
     assert ("com.microsoft" in own) == (dialect is Dialect.ORT)
+
+
+@pytest.mark.parametrize("to", [DType.I16, DType.U16], ids=str)
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.I32, DType.F32], ids=str)
+def test_16_bits_of_what_onnx_runtime_does_not_quantize_need_opset_21(dtype: DType, to: DType) -> None:
+    x, scale = np.array([[3, -4]], dtype.numpy), np.array(0.5, np.float32 if dtype is DType.I32 else dtype.numpy)
+    attrs = {"output_dtype": element_number(to)}
+    if dtype is DType.F32:  # with a precision
+        attrs |= {"precision": element_number(DType.F16)}
+    check_in_dialects(one_node("QuantizeLinear", [x, scale], 1, 23, attrs))
+
+
+def test_bfloat16_from_16_bits_needs_opset_21() -> None:
+    inputs = [np.array([3, 4], np.uint16), np.array(0.5, ml_dtypes.bfloat16), np.array(300, np.uint16)]
+    check_in_dialects(one_node("DequantizeLinear", inputs, 1, 21, {}))
+
+
+def check_in_dialects(model: ModelProto) -> None:
+    graph = imported(model)
+    for dialect in Dialect:
+        with pytest.raises(UnsupportedError, match="opset 20"):
+            export_model(graph, dialect=dialect, opset=20)
+        assert {each.domain for each in export_model(graph, dialect=dialect, opset=23).opset_import} == {""}
 
 
 def test_two_types_that_contradict_are_refused():
