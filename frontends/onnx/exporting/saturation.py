@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from onnx import TensorProto
 
 from ....ir.analysis import all_nodes, nested_graphs
 from ....ir.analysis.contents import constant_of
@@ -20,6 +19,8 @@ from ....ir.ops.known import MAX_POOL, QUANTIZE, SLICE
 from ....ir.types import DType, TensorType
 
 _SHIFT = np.uint8(128)
+_UINT8 = 2
+"""ONNX's number of the type; executors read this module where onnx is not installed."""
 _MOVES = Trait.VIEW | Trait.LOOKUP
 
 
@@ -159,7 +160,7 @@ def _computed(emit: Emitter, value: Value) -> Value:
     shift, ty = emit.constant(_SHIFT), value.tensor.with_dtype(DType.U8)
     if ty.shape is not None:
         return emit.op("bitwise_xor", emit.op("cast", value, to=DType.U8), shift)
-    cast = emit.node(foreign("onnx.Cast"), (value,), {"to": TensorProto.UINT8, "opset_version": 13}, [ty])
+    cast = emit.node(foreign("onnx.Cast"), (value,), {"to": _UINT8, "opset_version": 13}, [ty])
     return emit.node(foreign("onnx.BitwiseXor"), (cast.output, shift), {"opset_version": 18}, [ty]).output
 
 
