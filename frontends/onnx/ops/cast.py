@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from ....ir.dims import SymDim
 from ....ir.errors import ModelError
 from ....ir.graph import Node, Value
 from ....ir.ops import native
-from ....ir.types import DType, Kind
+from ....ir.types import DType, Kind, TensorType
 from ..context.dialect import Dialect
 from ..context.export_context import ExportContext
 from ..context.import_context import ImportContext
@@ -35,7 +36,7 @@ def import_cast(ctx: ImportContext) -> Value:
 
 def import_quantize(ctx: ImportContext) -> Value:
     """QuantizeLinear."""
-    zero_point, declared = _zero_point(ctx), ctx.attr("output_dtype", 0)
+    (scale, zero_point), declared = _scale_and_zero(ctx), ctx.attr("output_dtype", 0)
     to = zero_point.tensor.dtype if zero_point is not None else DType.U8
     if declared:
         if zero_point is not None and dtype_of(declared) is not to:
@@ -45,7 +46,7 @@ def import_quantize(ctx: ImportContext) -> Value:
     return ctx.op(
         "quantize_linear",
         ctx.input(0),
-        ctx.input(1),
+        scale,
         zero_point,
         to=to,
         saturate=bool(ctx.attr("saturate", 1)),
@@ -58,8 +59,27 @@ def import_dequantize(ctx: ImportContext) -> Value:
     """DequantizeLinear."""
     declared = ctx.attr("output_dtype", 0)
     to = dtype_of(declared) if declared else ctx.tensor(1).dtype
-    operands = (ctx.input(0), ctx.input(1), _zero_point(ctx))
-    return ctx.op("dequantize_linear", *operands, to=to, **_granularity(ctx))
+    return ctx.op("dequantize_linear", ctx.input(0), *_scale_and_zero(ctx), to=to, **_granularity(ctx))
+
+
+def _scale_and_zero(ctx: ImportContext) -> tuple[Value, Value | None]:
+    """Scale and zero point: of an axis that is not there they can only be one, whatever size the model names."""
+    scale, zero = ctx.input(1), _zero_point(ctx)
+    if not _is_one(ctx):
+        return scale, zero
+    return ctx.op("reshape", scale, shape=()), None if zero is None else ctx.op("reshape", zero, shape=())
+
+
+def _is_one(ctx: ImportContext) -> bool:
+    x, scale = ctx.input(0).type, ctx.tensor(1)
+    if not isinstance(x, TensorType) or x.shape is None or scale.shape is None or len(scale.shape) != 1:
+        return False
+    return isinstance(scale.shape[0], SymDim) and not -x.rank <= _axis(ctx) < x.rank
+
+
+def _axis(ctx: ImportContext) -> int:
+    axis = ctx.attr("axis", attribute_default(ctx, "axis"))
+    return 1 if axis is None else int(axis)
 
 
 def _zero_point(ctx: ImportContext) -> Value | None:
@@ -72,10 +92,9 @@ def _zero_point(ctx: ImportContext) -> Value | None:
 
 def _granularity(ctx: ImportContext) -> dict[str, int]:
     """Axis and block size; those of one scale mean nothing, whatever the model says."""
-    if not ctx.tensor(1).rank:
+    if not ctx.tensor(1).rank or _is_one(ctx):
         return {}
-    axis = ctx.attr("axis", attribute_default(ctx, "axis"))
-    return {"axis": 1 if axis is None else axis, "block_size": ctx.attr("block_size", 0)}
+    return {"axis": _axis(ctx), "block_size": ctx.attr("block_size", 0)}
 
 
 IMPORTS = {

@@ -1,5 +1,6 @@
 """Casts and quantization in and out of ONNX, every version beside ONNX Runtime or the reference evaluator."""
 
+import capgraph
 import ml_dtypes
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from capgraph.frontends.onnx.tensors import element_number
 from capgraph.ir.errors import ModelError, UnsupportedError
 from capgraph.ir.ops.cast import OPS
 from capgraph.ir.types import DType
-from onnx import ModelProto
+from onnx import ModelProto, parser
 
 from tests.frontends.onnx.ops.every_version import every_version, of_onnx_runtime
 from tests.frontends.onnx.ops.reference_only import check_in_reference
@@ -191,6 +192,18 @@ def test_two_types_that_contradict_are_refused():
     inputs = [random(1, 3), np.array(0.5, np.float32), np.array(0, np.int8)]
     with pytest.raises(ModelError, match="zero point is i8"):
         import_model(one_node("QuantizeLinear", inputs, 1, 21, {"output_dtype": element_number(DType.U8)}))
+
+
+@pytest.mark.parametrize("operator", ["QuantizeLinear", "DequantizeLinear"])
+def test_a_scale_along_an_axis_that_is_not_there_is_one(operator: str) -> None:
+    x, y = ("float", "int8") if operator == "QuantizeLinear" else ("int8", "float")
+    text = f"net ({x}[4] x, float[S] s, int8[S] z) => ({y}[?] y) {{ y = {operator}(x, s, z) }}"
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 19]> {text}')
+    feeds = {"x": np.arange(4).astype(X.dtype if x == "float" else np.int8)}
+    feeds |= {"s": np.full(1, 0.5, np.float32), "z": np.ones(1, np.int8)}
+    for executor in ("eager", "ort"):
+        found = capgraph.optimize(model, executor=executor).run(feeds)["y"]
+        np.testing.assert_array_equal(found, runtime_of(model, feeds)[0])
 
 
 def test_dynamic_quantization():
