@@ -184,15 +184,21 @@ class ExactSizes:
             if group and told_by(group) not in chosen:
                 chosen.append(told_by(group))
         for fewer in chosen:
-            with suppress(ModelError, ShapeError, TypeRuleError):
+            try:
                 return self._make(fewer)
+            except (ModelError, ShapeError, TypeRuleError) as error:
+                refused = error
         made, taken = None, Shapes()
         for each in self._assumed:
             fewer = taken | told_by([each])
             if fewer not in (taken, *chosen) and not each.holds(sizes):
                 with suppress(ModelError, ShapeError, TypeRuleError):
-                    made, taken = self._make(fewer), fewer
-        return self._make(chosen[-1]) if made is None else made
+                    more = self._make(fewer)
+                    _close(made)
+                    made, taken = more, fewer
+        if made is None:
+            raise refused
+        return made
 
     def close(self) -> None:
         """Gives back what the programs hold; no call is run here afterwards."""

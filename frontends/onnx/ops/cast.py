@@ -65,12 +65,13 @@ def import_dequantize(ctx: ImportContext) -> Value:
 def _scale_and_zero(ctx: ImportContext) -> tuple[Value, Value | None]:
     """Scale and zero point: of an axis that is not there they can only be one, whatever size the model names."""
     scale, zero = ctx.input(1), _zero_point(ctx)
-    if not _is_one(ctx):
+    if not _has_one_scale(ctx):
         return scale, zero
     return ctx.op("reshape", scale, shape=()), None if zero is None else ctx.op("reshape", zero, shape=())
 
 
-def _is_one(ctx: ImportContext) -> bool:
+def _has_one_scale(ctx: ImportContext) -> bool:
+    """Whether the size of the scale is open, and its axis none of the operand's."""
     x, scale = ctx.input(0).type, ctx.tensor(1)
     if not isinstance(x, TensorType) or x.shape is None or scale.shape is None or len(scale.shape) != 1:
         return False
@@ -92,7 +93,7 @@ def _zero_point(ctx: ImportContext) -> Value | None:
 
 def _granularity(ctx: ImportContext) -> dict[str, int]:
     """Axis and block size; those of one scale mean nothing, whatever the model says."""
-    if not ctx.tensor(1).rank or _is_one(ctx):
+    if not ctx.tensor(1).rank or _has_one_scale(ctx):
         return {}
     return {"axis": _axis(ctx), "block_size": ctx.attr("block_size", 0)}
 
