@@ -116,7 +116,9 @@ def _run_scan(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
         values = [x[sample, ...] for x in own]
         length = longest if lengths is None else int(lengths[sample])
         if not 0 <= length <= longest:
-            raise ExecutionError(f"Scan is to go through {length} of {longest} values")
+            raise ExecutionError(
+                f"Scan is to go through {length} of {longest} values", remedy=f"pass lengths from 0 to {longest}"
+            )
         results = _scan(attrs, [*values[:states], *(x[:length] for x in values[states:])], captured)
         samples.append([*results[:states], *(_padded(x, longest) for x in results[states:])])
     return _chosen(node, [np.stack(column) for column in zip(*samples, strict=True)])
